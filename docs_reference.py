@@ -25,6 +25,7 @@ ROOT = Path(__file__).parent
 PYTHON: dict[str, tuple[str, ...]] = {
     "relabel": (),
     "relabel_train.lookup": (),
+    "relabel_train.lookup.rows": (),
     "relabel_train.lookup.device": (),
     "relabel_train.webdataset": ("join", "Join", "BlockCollate", "open_sidecar", "SideCar", "SampleLabels"),
     "relabel_train.samplers": (),

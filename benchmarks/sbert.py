@@ -18,7 +18,8 @@ from harness import Table, alternate, coco_captions, options
 from sentence_transformers import SentenceTransformer
 
 from relabel.core.runtime import Runtime
-from relabel.sources.models.embeddings import Encoder, SavedEncoder
+from relabel.sources.models.base import Encoder
+from relabel.sources.models.embeddings import SavedEncoder
 from relabel.sources.models.encoder import SentenceEncoder
 from relabel.sources.models.files import DEFAULT_MODEL, find_model
 from relabel.sources.sbert.quantize import quantize_model

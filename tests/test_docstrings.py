@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CONTRACTS = ("relabel.sources.base", "relabel.sources.relevance")
-TRAINER = ("lookup", "lookup.device", "losses", "metrics", "precomputed", "samplers", "webdataset")
+TRAINER = ("lookup", "lookup.device", "lookup.rows", "losses", "metrics", "precomputed", "samplers", "webdataset")
 IMPORTED = ("relabel", *(f"relabel_train.{name}" for name in TRAINER))
 SECTION = re.compile(r"^ *(Parameters|Attributes|Returns|Yields|Raises|Examples)\n *-{3,}$", re.MULTILINE)
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

@@ -20,8 +20,9 @@ from tests.relabel.sources.fuse.fixtures import linear_head, write_fuse_model
 
 from relabel.corpus import Corpus
 from relabel.judge.eccv import Eccv, Queries
-from relabel.sources.fuse.model import Feature, FuseModel, Part, without_rows
+from relabel.sources.fuse.model import FuseModel, Part, without_rows
 from relabel.store.manifest import read_manifest
+from relabel_train.scoring.fuse import Feature
 
 WITH_PYTHON = [page for page in pages() if python_blocks(page)]
 

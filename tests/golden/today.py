@@ -349,8 +349,9 @@ def write_fuse(folder: Folder) -> None:
     """Write the model of a fuse of `cbow` and `cider_lower_split` with fixed curves."""
     from tests.relabel.sources.fuse.fixtures import linear_head, write_fuse_model
 
-    from relabel.sources.fuse.model import Feature, FuseModel, Head, Part, without_rows
+    from relabel.sources.fuse.model import FuseModel, Part, without_rows
     from relabel.store.manifest import read_manifest
+    from relabel_train.scoring.fuse import Feature, Head
 
     parts = {}
     for part in ("cbow", "cider_lower_split"):

@@ -20,8 +20,9 @@ from tests.relabel.sources.fuse.fixtures import linear_head, write_fuse_model
 import relabel
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.corpus import References
-from relabel.sources.fuse.model import Feature, FuseModel, Part
+from relabel.sources.fuse.model import FuseModel, Part
 from relabel.stages.verify import verify
+from relabel_train.scoring.fuse import Feature
 
 TEXTS = {
     "a": ["a dog on a surfboard", "a wet dog surfs", "dog rides a wave"],

@@ -28,9 +28,10 @@ from relabel import stages
 from relabel.config import load_config
 from relabel.core.errors import RelabelError
 from relabel.core.runtime import Runtime
-from relabel.sources.fuse.model import KIND, Curve, Feature, FuseModel, Head, Part, without_rows
+from relabel.sources.fuse.model import KIND, FuseModel, Part, without_rows
 from relabel.stages import Session
 from relabel.store.artefact import Recipe, build
+from relabel_train.scoring.fuse import Curve, Feature, Head
 
 PARAMS: dict[str, Any] = {
     "ingest": {"dataset": "mine", "format": "jsonl", "path": "captions.jsonl"},

@@ -16,7 +16,7 @@ from types import UnionType
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 MANIFEST = "manifest.json"
 AGAIN = "Export it again."
@@ -135,18 +135,6 @@ def map_array(path: Path, dtype: str, shape: Sequence[int | None]) -> NDArray[An
             raise ValueError(f"expected {wanted}, found {array.dtype.str} {array.shape}")
     # A plain array: a slice of the memmap class takes a microsecond more.
     return array.view(np.ndarray)
-
-
-def widen(vectors: NDArray[Any], dtype: DTypeLike = np.float32) -> NDArray[Any]:
-    """Return unit vectors in another type. Those of float16 are divided by their lengths, which are off by up to 5e-4.
-
-    Otherwise equal captions would be above or below a threshold of 1. Zero vectors stay zero.
-    """
-    widened = vectors.astype(dtype, copy=False)
-    if vectors.dtype == np.float16:
-        length = np.sqrt(np.einsum("ij,ij->i", widened, widened))
-        widened /= np.maximum(length, np.finfo(widened.dtype).tiny)[:, None]
-    return widened
 
 
 def map_npy(path: Path) -> np.memmap[Any, Any]:

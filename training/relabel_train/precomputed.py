@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from relabel_train.files import ExportDescription, map_array, naming, read_description, verify_files
 from relabel_train.ids import ID_ARRAYS, Ids
-from relabel_train.lookup.format import Pooling
 from relabel_train.samplers import EpochSampler, Rows
+from relabel_train.scoring.references import Pooling
 
 __all__ = ["Batch", "PlanSampler", "PrecomputedBatches", "open_batches"]
 

@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel_train.files import MAX_JSON, ExportDescription, check_sha256, naming, size_of
-from relabel_train.lookup.format import Pooling
+from relabel_train.scoring.references import Pooling
 
 DESCRIPTION = "sidecar.json"
 INDEX: dict[str, str] = {"index.hashes": "<u8", "index.order": "<i8"}

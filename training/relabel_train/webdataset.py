@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from relabel_train.files import LookupFileError, map_array, read_description, verify_files
 from relabel_train.ids import hash_ids
-from relabel_train.lookup.blocks import References
-from relabel_train.lookup.format import Pooling
 from relabel_train.lookup.relevance_collate import collate_with_labels
 from relabel_train.lookup.vectors import VectorBlocks
+from relabel_train.scoring.references import PaddedReferences, Pooling, indptr_of
+from relabel_train.scoring.same_image import same_image
 from relabel_train.sidecar import DESCRIPTION, INDEX, SampleLabels, ShardLabels, SideCarDescription
 
 __all__ = ["BlockCollate", "Join", "SampleLabels", "SideCar", "join", "open_sidecar"]
@@ -286,18 +286,19 @@ class BlockCollate:
             # The other captions of a sample play no part.
             vectors = [array[i : i + 1] for array, i in zip(vectors, chosen, strict=True)]
             sizes, chosen = [1] * count, [0] * count
-        indptr = np.zeros(count + 1, np.int64)
-        np.cumsum(sizes, out=indptr[1:])
+        indptr = indptr_of(sizes)
         positions = indptr[:-1] + np.asarray(chosen)
         # Each sample is an image of this batch, also where two samples show the same one.
         image = np.repeat(np.arange(count, dtype=np.int32), sizes)
         images = np.stack([np.asarray(one.image_vector) for one in labels]) if pooling == "set" else None
-        references = References.of(image, indptr, positions, self.sidecar.about.references, pooling == "first")
+        references = PaddedReferences.of_images(
+            image, indptr, positions, self.sidecar.about.references, pooling == "first"
+        )
         relevance = np.empty((count, count), np.float32)
         VectorBlocks(np.concatenate(vectors), images, image).fill(references, positions, pooling, relevance)
         np.clip(relevance, *self.sidecar.about.bounds, out=relevance)
         numbers = np.array([one.image_row for one in labels])
-        return {"relevance": relevance, "same_image": numbers[:, None] == numbers}
+        return {"relevance": relevance, "same_image": same_image(numbers, numbers)}
 
     def _caption(self, sample: Any, labels: SampleLabels) -> int:
         """Return the number of a sample's caption."""

@@ -7,8 +7,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Pooling = Literal["first", "max", "mean", "set"]
-"""Reduction of the references of an image to one number."""
+from relabel_train.scoring.references import Pooling
+
+__all__ = ["Pooling", "Queries", "Rows", "Scores"]
 
 Queries = Literal["captions", "images"]
 """Queries of a table of neighbours."""

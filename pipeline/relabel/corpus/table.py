@@ -26,50 +26,12 @@ from relabel.corpus.tokenizers import CHUNK, Tokenizer, lower_tokens, tokenize
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import open_artefact, read_parts, view_column
 from relabel.store.workdir import Work, part_name, part_ranges
+from relabel_train.scoring.references import References
 
 __all__ = ["REFERENCES", "SCHEMA", "SPLITS", "Caption", "Corpus", "References"]
 
 REFERENCES = 5
 """Number of captions that represent an image under the protocols of papers: its first five."""
-
-
-@dataclass(frozen=True, eq=False)
-class References:
-    """Sets of caption rows, usually one set per image, in CSR form.
-
-    `indptr`: (M + 1,) int64.
-    `rows`: (indptr[-1],) int32; the rows of set m are ``rows[indptr[m]:indptr[m + 1]]``.
-    """
-
-    indptr: NDArray[np.int64]
-    rows: NDArray[np.int32]
-
-    @classmethod
-    def of(cls, sets: Iterable[Sequence[int] | NDArray[np.int32]]) -> References:
-        """Build from M sequences of rows."""
-        lists = [np.asarray(s, dtype=np.int32) for s in sets]
-        return cls(indptr_of([len(s) for s in lists]), np.concatenate(lists) if lists else np.empty(0, np.int32))
-
-    @classmethod
-    def single(cls, rows: NDArray[np.int32]) -> References:
-        """Build one set per row."""
-        return cls(np.arange(len(rows) + 1, dtype=np.int64), np.asarray(rows, dtype=np.int32))
-
-    def first(self) -> References:
-        """Return the first row of each set, as a set of its own. No set may be empty."""
-        return References.single(self.rows[self.indptr[:-1]])
-
-    def __len__(self) -> int:
-        return len(self.indptr) - 1
-
-    def __getitem__(self, m: int) -> NDArray[np.int32]:
-        return self.rows[self.indptr[m] : self.indptr[m + 1]]
-
-    def take(self, index: NDArray[np.integer]) -> References:
-        """Select sets by an array of their numbers, in any order and with repeats."""
-        index = np.asarray(index)
-        sizes = np.diff(self.indptr)[index]
-        return References(indptr_of(sizes), self.rows[ranges(self.indptr[:-1][index], sizes)])
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,10 +15,10 @@ from typing_extensions import override
 
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
-from relabel.corpus import Corpus, References
+from relabel.corpus import References
 from relabel.sources.base import P, Source, SourceParams, SourceSpec
 from relabel.sources.finder import Finder, Search
-from relabel.sources.relevance import LookupArrays, Relevance, pool, positions_in
+from relabel.sources.relevance import LookupArrays, Relevance, positions_in
 from relabel.sources.shards import read_failed_rows
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.manifest import Manifest, combine_chunks, read_columns, view_column
@@ -70,12 +70,8 @@ class VectorRelevance(Relevance):
     `encode_text`: returns the (D,) unit or zero vector of one new text.
     """
 
-    corpus: Corpus
-    rows: range
-    pooling: Pooling
     vectors: NDArray[np.float32]
     encode_text: Callable[[str], NDArray[np.float32]]
-    failed: Rows = field(default_factory=lambda: np.empty(0, np.int32))
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
@@ -93,7 +89,7 @@ class VectorRelevance(Relevance):
         for a in range(0, len(references), step):
             sets = references.take(np.arange(a, min(a + step, len(references))))
             cosine = self.vectors[self.positions(sets.rows)] @ right
-            out[a : a + step] = pool(cosine, sets.indptr, pooling or self.pooling)
+            out[a : a + step] = sets.pool(cosine, pooling or self.pooling)
         return out
 
     @override

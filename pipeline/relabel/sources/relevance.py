@@ -66,6 +66,7 @@ def positions_in(rows: Rows, encoded: range) -> NDArray[np.int64]:
     return positions
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Relevance(ABC):
     """An opened encoding, which scores any captions of its corpus.
 
@@ -84,7 +85,7 @@ class Relevance(ABC):
     corpus: Corpus
     rows: range
     pooling: Pooling
-    failed: Rows = np.empty(0, np.int32)
+    failed: Rows = field(default_factory=lambda: np.empty(0, np.int32), kw_only=True)
 
     def __repr__(self) -> str:
         failed = f", {len(self.failed):,} failed" if len(self.failed) else ""
@@ -146,9 +147,8 @@ class Relevance(ABC):
         how = pooling or self.pooling
         if how == "first":
             others = others.first()
-        sizes = others.indptr[1:] - others.indptr[:-1]
-        scores = self.pairs(references.take(np.repeat(np.arange(len(sizes)), sizes)), others.rows, how)
-        return pool(scores, others.indptr, "mean" if how == "set" else how)
+        each = references.take(np.repeat(np.arange(len(others)), others.sizes))
+        return others.pool(self.pairs(each, others.rows, how), "mean" if how == "set" else how)
 
     @abstractmethod
     def query(self, text: str, captions: Rows) -> Scores:
@@ -209,41 +209,3 @@ def block_of_sets(relevance: Relevance, references: References, others: Referenc
     """Score each of M reference sets against each of N others by `set_pairs`: (M, N) float64."""
     repeated = (references.take(np.full(len(others), i)) for i in range(len(references)))
     return np.stack([relevance.set_pairs(one, others, pooling) for one in repeated])
-
-
-def pool(values: NDArray[np.floating[Any]], indptr: NDArray[np.int64], pooling: Pooling) -> Scores:
-    """Reduce one score per reference to one score per set.
-
-    Parameters
-    ----------
-    values : (indptr[-1], ...) float
-        Score of each reference.
-    indptr : (P + 1,) int64
-        Set p owns ``values[indptr[p]:indptr[p + 1]]``; no set is empty.
-    pooling : "first" (the first reference), "max" or "mean"
-
-    Returns
-    -------
-    (P, ...) float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.relevance import pool
-    >>> scores, indptr = np.array([0.25, 0.75, 0.5]), np.array([0, 2, 3])
-    >>> pool(scores, indptr, "max"), pool(scores, indptr, "mean"), pool(scores, indptr, "first")
-    (array([0.75, 0.5 ]), array([0.5, 0.5]), array([0.25, 0.5 ]))
-    """
-    starts = indptr[:-1]
-    sizes = indptr[1:] - starts
-    if pooling == "first":
-        return np.asarray(values[starts], np.float64)
-    # Sets of one size form a regular array: `reduceat` along rows is 20 times slower than a plain reduction.
-    if values.ndim > 1 and len(sizes) and (sizes == sizes[0]).all():
-        sets = values.reshape(len(sizes), int(sizes[0]), *values.shape[1:])
-        return np.asarray(sets.max(axis=1) if pooling == "max" else sets.mean(axis=1, dtype=np.float64), np.float64)
-    if pooling == "max":
-        return np.asarray(np.maximum.reduceat(values, starts, axis=0), np.float64)
-    # Sums are in float64 even for float32 scores, so the mean does not depend on the size of a set.
-    total: Scores = np.add.reduceat(values, starts, axis=0, dtype=np.float64)
-    return total / sizes.reshape(-1, *([1] * (values.ndim - 1)))

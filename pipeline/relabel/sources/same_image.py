@@ -5,7 +5,6 @@ Binary losses assume this relevance. It is the baseline of every evaluation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +16,7 @@ from relabel.corpus import Corpus, References
 from relabel.sources.base import Encoding, Source, SourceParams, SourceSpec
 from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.store.workdir import Work
+from relabel_train.scoring.same_image import same_image
 
 
 class SameImageParams(SourceParams):
@@ -26,25 +26,20 @@ class SameImageParams(SourceParams):
     pooling: Pooling = "max"
 
 
-@dataclass(frozen=True, repr=False)
 class SameImageRelevance(Relevance):
     """Relevance r = [the caption belongs to the image of the references]."""
 
-    corpus: Corpus
-    rows: range
-    pooling: Pooling
-
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        image = self.corpus.image
-        image_of_set = image[references.rows[references.indptr[:-1]]]
-        return np.asarray(image_of_set == image[captions], np.float64)
+        return self._mark(references, captions, block=False)
 
     @override
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        return self._mark(references, captions, block=True)
+
+    def _mark(self, references: References, captions: Rows, block: bool) -> Scores:
         image = self.corpus.image
-        image_of_set = image[references.rows[references.indptr[:-1]]]
-        return np.asarray(image_of_set[:, None] == image[captions][None], np.float64)
+        return same_image(image[references.firsts], image[captions], block).astype(np.float64)
 
     @override
     def write_lookup(self, work: Work) -> LookupArrays:

@@ -7,7 +7,7 @@ rule for all others. A score belongs to an image, so references stand for the im
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -31,6 +31,7 @@ from relabel.store.arrays import write_array
 from relabel.store.files import input_sha256
 from relabel.store.manifest import Manifest, combine_chunks, read_columns, view_column
 from relabel.store.workdir import Step, Steps, Work, table_task
+from relabel_train.scoring.scores import GivenScores, Line, below, gate_line
 
 COLUMNS = ("image_id", "caption_id", "score")
 _FILE = "scores.parquet"
@@ -122,8 +123,7 @@ class ScoresSource(Source[ScoresParams]):
             corpus=encoding.corpus,
             rows=encoding.rows,
             pooling=params.pooling,
-            keys=view_column(table["key"]),
-            scores=view_column(table["score"]),
+            given=GivenScores(view_column(table["key"]), view_column(table["score"]), len(encoding.rows)),
             missing=None if isinstance(params.missing, str) else params.missing,
             bounds=params.bounds,
             gate=gate,
@@ -195,24 +195,17 @@ def _read_table(path: Path) -> pa.Table:
 class ScoresRelevance(Relevance):
     """Given scores, and a rule for pairs without one.
 
-    `keys`: (n,) int64; pairs, ascending: the number of the image times the encoded captions, plus the position of the
-        caption; both count from the first that is encoded.
-    `scores`: (n,) float64.
+    `given`: by image and caption, both counted from the first that is encoded.
     `missing`: relevance of all other pairs; None refuses them, unless there is a gate.
     `bounds`: least and largest score.
     `gate`, `gate_bounds`: label of all other pairs, with its least and largest relevance.
     """
 
-    corpus: Corpus
-    rows: range
-    pooling: Pooling
-    keys: Integers
-    scores: Scores
+    given: GivenScores
     missing: float | None
     bounds: tuple[float, float]
     gate: Relevance | None = None
     gate_bounds: tuple[float, float] = (0.0, 1.0)
-    failed: Rows = field(default_factory=lambda: np.empty(0, np.int32))
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
@@ -223,14 +216,9 @@ class ScoresRelevance(Relevance):
         return self._score(references, captions, pooling or self.pooling, block=True)
 
     @property
-    def line(self) -> tuple[float, float, float]:
-        """Numbers a, b and c: a pair without a score has relevance min(a + b g, c), g being that by the gate.
-
-        The best g becomes the least score c, and the worst g is as far below it as `bounds` are wide.
-        """
-        (low, high), (worst, best) = self.bounds, self.gate_bounds
-        slope = (high - low) / (best - worst)
-        return low - slope * best, slope, low
+    def line(self) -> Line:
+        """Line that maps relevance by the gate to that of pairs without a score."""
+        return gate_line(self.bounds, self.gate_bounds)
 
     @property
     @override
@@ -247,11 +235,13 @@ class ScoresRelevance(Relevance):
 
     @override
     def write_lookup(self, work: Work) -> LookupArrays:
-        total, count = len(self.corpus.images_of(self.rows)) * len(self.rows), len(self.keys)
+        total, count = len(self.corpus.images_of(self.rows)) * len(self.rows), len(self.given.keys)
         if self.missing is None and self.gate is None and count < total:
-            self._refuse(total - count, total, np.flatnonzero(np.append(self.keys, -1) != np.arange(count + 1))[0])
-        write_array(work, "scores.keys", self.keys)
-        write_array(work, "scores.values", self.scores)
+            # Without a gap, the keys would be 0, 1, 2 and so on.
+            gap = np.flatnonzero(np.append(self.given.keys, -1) != np.arange(count + 1))[0]
+            self._refuse(total - count, total, int(gap))
+        write_array(work, "scores.keys", self.given.keys)
+        write_array(work, "scores.values", self.given.values)
         entry: dict[str, Any] = {"missing": self.missing, "line": self.line}
         if self.gate is not None:
             arrays = self.gate.write_lookup(work.prefixed("gate."))
@@ -263,21 +253,21 @@ class ScoresRelevance(Relevance):
         """Score each set against its caption or, in a block, against all captions."""
         self.positions(references.rows)
         # A set stands for the image of its first reference.
-        images = self.corpus.image[references.rows[references.indptr[:-1]]] - self.corpus.image[self.rows.start]
-        keys = images.astype(np.int64) * len(self.rows)
-        keys = (keys[:, None] if block else keys) + self.positions(captions)
-        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        scores, lacking = np.asarray(self.scores[at]), self.keys[at] != keys
+        images = self.corpus.image[references.firsts] - self.corpus.image[self.rows.start]
+        positions = self.positions(captions)
+        scores, scored = self.given.find(images[:, None] if block else images, positions)
+        lacking = ~scored
         if lacking.any() and self.gate is not None:
             if block:
                 found = self.gate.block(references, captions, pooling)[lacking]
             else:
                 found = self.gate.pairs(references.take(np.flatnonzero(lacking)), captions[lacking], pooling)
-            a, b, most = self.line
-            scores[lacking] = np.minimum(a + b * found, most)
+            scores[lacking] = below(found, self.line)
         elif lacking.any():
             if self.missing is None:
-                self._refuse(int(lacking.sum()), lacking.size, keys[lacking][0])
+                first = np.argwhere(lacking)[0]
+                key = int(images[first[0]]) * len(self.rows) + int(positions[first[-1]])
+                self._refuse(int(lacking.sum()), lacking.size, key)
             scores[lacking] = self.missing
         scores[..., np.isin(captions, self.failed)] = np.nan
         return scores

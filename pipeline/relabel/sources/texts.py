@@ -21,9 +21,9 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
-from relabel.sources.base import Encoding, Source
-from relabel.sources.relevance import Relevance
-from relabel.store.artefact import Recipe, build
+from relabel.sources.base import Source
+from relabel.sources.encoding import encoding_recipe, open_encoding
+from relabel.store.artefact import build
 from relabel.store.files import temporary_folder
 from relabel.store.manifest import Manifest, version_of
 from relabel.store.workdir import Work, make_step
@@ -31,6 +31,8 @@ from relabel.store.workdir import Work, make_step
 REFERENCE_SPLIT, CANDIDATE_SPLIT = "train", "val"
 """Splits of the temporary corpus. Reference sets come first, so their rows are the first rows."""
 _Sources = Mapping[str, Source[Any]]
+_Encoded = tuple[Manifest, bool]
+"""Manifest of an encoding of texts, and whether this call built it."""
 _ROWS_PER_SHARD = 5_000  # a killed run loses no more than one shard of work
 
 
@@ -127,14 +129,19 @@ def score_texts(
     texts = TextCorpus.of(references, candidates)
     corpus = with_tokenizer(texts.corpus, runtime)
     with temporary_folder() if folder is None else nullcontext(folder) as place:
-        opened: dict[str, _Opened] = {}
-        top = _open(label, corpus, place, runtime, sources, opened)
+        encoded: dict[str, _Encoded] = {}
+        _encode(label, corpus, place, runtime, sources, encoded)
+
+        def find(part: str) -> tuple[Path, Manifest]:
+            return place / part, encoded[part][0]
+
+        relevance = open_encoding(label, sources.__getitem__, find, corpus, runtime, {})
         scores, given = np.full(len(candidates), source.spec.bounds[0]), np.flatnonzero(texts.candidates >= 0)
-        scores[given] = top.relevance.pairs(texts.references.take(given), texts.candidates[given], pooling)
+        scores[given] = relevance.pairs(texts.references.take(given), texts.candidates[given], pooling)
         seconds = time.perf_counter() - started
         # The cost of a label is the same whether its encodings were made now, or by an earlier call.
-        seconds += sum(encoding.manifest.provenance["seconds"] for encoding in opened.values() if not encoding.built)
-        size = sum(entry.bytes for one in opened.values() for entry in one.manifest.files.values())
+        seconds += sum(manifest.provenance["seconds"] for manifest, built in encoded.values() if not built)
+        size = sum(entry.bytes for manifest, _ in encoded.values() for entry in manifest.files.values())
     return TextScores(scores, len(corpus), seconds, size)
 
 
@@ -153,25 +160,16 @@ def fingerprint_texts(
     }
 
 
-@dataclass(frozen=True, eq=False)
-class _Opened:
-    """An encoding of texts: its manifest, if this call built it, and its relevance."""
-
-    manifest: Manifest
-    built: bool
-    relevance: Relevance
-
-
-def _open(
-    label: str, corpus: Corpus, folder: Path, runtime: Runtime, sources: _Sources, opened: dict[str, _Opened]
-) -> _Opened:
-    """Encode all texts with a label and open the encoding. Its parts come first; all are added to `opened`."""
+def _encode(
+    label: str, corpus: Corpus, folder: Path, runtime: Runtime, sources: _Sources, encoded: dict[str, _Encoded]
+) -> Manifest:
+    """Encode all texts with a label. Its parts come first; all are added to `encoded`."""
     # Two labels may share a part.
-    if label in opened:
-        return opened[label]
-    source, rows, out = sources[label], range(len(corpus)), folder / label
-    inputs = {part: _open(part, corpus, folder, runtime, sources, opened) for part in source.input_labels()}
-    source.check_inputs({part: one.manifest for part, one in inputs.items()})
+    if label in encoded:
+        return encoded[label][0]
+    source, rows = sources[label], range(len(corpus))
+    parts = {part: _encode(part, corpus, folder, runtime, sources, encoded) for part in source.input_labels()}
+    source.check_inputs(parts)
     config = source.fingerprint_params(corpus, rows, runtime)
 
     def fill(work: Work) -> None:
@@ -181,10 +179,7 @@ def _open(
         for step in counted.steps(corpus, rows, _ROWS_PER_SHARD, work, runtime):
             make_step(step, work, runtime.progress)
 
-    identities = {"corpus": corpus.digest}
-    identities |= {f"encoding {part}": one.manifest.identity for part, one in inputs.items()}
-    recipe = Recipe("encoding", label, lambda: config, identities, fill)
-    manifest, built = build(out, recipe, runtime.progress)
-    encoding = Encoding(corpus, out, manifest, runtime, {part: one.relevance for part, one in inputs.items()})
-    opened[label] = _Opened(manifest, built, source.open(encoding))
-    return opened[label]
+    identities = {part: manifest.identity for part, manifest in parts.items()}
+    recipe = encoding_recipe(label, source, corpus, identities, lambda: config, fill)
+    encoded[label] = build(folder / label, recipe, runtime.progress)
+    return encoded[label][0]

@@ -12,15 +12,14 @@ from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
 from relabel.core.tables import plural
 from relabel.datasets import locate
-from relabel.sources.base import Encoding
+from relabel.sources.encoding import encoding_recipe, open_encoding
 from relabel.sources.relevance import Relevance
 from relabel.stages.corpus import open_corpus
 from relabel.stages.ingest import corpus_warnings
 from relabel.stages.job import Job, PendingJob, Values, label_values, make_steps
 from relabel.stages.session import Session
 from relabel.stages.tune import cross_encoder, derived_model, model_folder, tuned_model
-from relabel.store.artefact import Inputs, Recipe
-from relabel.store.manifest import MANIFEST, Manifest, read_manifest, version_of
+from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 from relabel.store.workdir import Work
 
 
@@ -75,14 +74,10 @@ def encoding(session: Session, label: str, split: str) -> Job:
         work.metadata |= shape | {"label": label, "kind": source.spec.kind, "split": split}
         make_steps(job, work, encoding, label, split)
 
-    # The parts' identities are inputs, so that a rebuilt part makes this encoding stale.
-    inputs: Inputs = {"corpus": corpus.digest} | {f"encoding {part}": one for part, one in parts.items()}
-    if (tokenizer := source.tokenizer()) is not None:
-        inputs["tokens"] = f"{tokenizer} {version_of('tokens')}"
     job = Job(
         session,
         session.folder("encodings", split, label),
-        Recipe("encoding", label, config, inputs, fill),
+        encoding_recipe(label, source, corpus, parts, config, fill),
         session.command("encode", label=label, split=split),
         label_values(session.config, label),
         lambda work: source.steps(corpus, rows, size, work, runtime),
@@ -195,12 +190,10 @@ def open_label(session: Session, label: str, split: str, opened: dict[str, Relev
 
     `opened`: labels of the split that are open already. The label and those it is made of are added.
     """
+
+    def find(part: str) -> tuple[Path, Manifest]:
+        job = encoding(session, part, split)
+        return job.out, job.open()
+
     opened = {} if opened is None else opened
-    # A label may be part of several others.
-    if label not in opened:
-        job, source = encoding(session, label, split), session.config.source(label)
-        manifest = job.open()
-        parts = {part: open_label(session, part, split, opened) for part in source.input_labels()}
-        bounds = {part: session.config.source(part).spec.bounds for part in parts}
-        opened[label] = source.open(Encoding(open_corpus(session), job.out, manifest, session.runtime, parts, bounds))
-    return opened[label]
+    return open_encoding(label, session.config.source, find, open_corpus(session), session.runtime, opened)

@@ -12,8 +12,9 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.datasets.cxc import JudgedSplit, human_scores
-from relabel.sources.relevance import Relevance, pool
+from relabel.sources.relevance import Relevance
 from relabel.store.workdir import Work
+from relabel_train.scoring.references import pool
 
 
 @dataclass(frozen=True, eq=False)

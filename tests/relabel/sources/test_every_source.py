@@ -24,13 +24,14 @@ from relabel.sources import finder as finders
 from relabel.sources.cbow import Cbow, CbowParams
 from relabel.sources.cider import Cider, CiderParams
 from relabel.sources.finder import Search
-from relabel.sources.fuse.model import Feature, FuseModel
+from relabel.sources.fuse.model import FuseModel
 from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.sources.precomputed import Precomputed, PrecomputedParams
 from relabel.sources.relevance import Relevance, block_of_pairs
 from relabel.sources.spice import relevance as spice_relevance
 from relabel.sources.wmd import Wmd, WmdParams
 from relabel.sources.wmd import relevance as wmd_relevance
+from relabel_train.scoring.fuse import Feature
 
 POOLINGS: tuple[Pooling, ...] = ("first", "max", "mean", "set")
 OF_TEXTS = ("cbow", "cider", "cider_plain", "wmd")

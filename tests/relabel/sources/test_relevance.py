@@ -14,16 +14,17 @@ from tests.relabel.sources.encodings import corpus_of, encode
 
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
-from relabel.sources.relevance import Relevance, pool
+from relabel.sources.relevance import Relevance
 from relabel.sources.same_image import SameImage, SameImageParams
+from relabel_train.scoring.references import pool
 
 
 class Differences(Relevance):
     """Difference of caption row and reference row, pooled; records the number of single pairs per call."""
 
     def __init__(self) -> None:
-        self.corpus = corpus_of([["a text"] * 4] * 5)
-        self.rows, self.pooling, self.calls = range(4, 20), "max", list[int]()
+        super().__init__(corpus_of([["a text"] * 4] * 5), range(4, 20), "max")
+        self.calls = list[int]()
 
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         self.calls.append(len(references.rows))

@@ -22,15 +22,16 @@ from tests.relabel.sources.fuse.fixtures import linear_head
 from relabel import stages
 from relabel.core.errors import CheckError, UsageError
 from relabel.corpus import Corpus, References
-from relabel.sources.fuse.model import Feature, FuseModel, Part
+from relabel.sources.fuse.model import FuseModel, Part
 from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.sources.scores import ScoresParams, read_scores
 from relabel.stages import Session, open_corpus
 from relabel.store.manifest import read_parts
 from relabel.store.workdir import Work
 from relabel_train.lookup import open_lookup
-from relabel_train.lookup.blocks import References as Positions
 from relabel_train.lookup.lookup import open_blocks
+from relabel_train.scoring.fuse import Feature
+from relabel_train.scoring.references import PaddedReferences
 
 BOUNDS = {"cbow": (-1.0, 1.0), "cider": (0.0, 10.0)}
 Pairs = dict[tuple[int, int], float]
@@ -211,6 +212,6 @@ def test_a_fuse_of_scores_has_a_lookup(small_project: Session, tmp_path: Path) -
     blocks = open_blocks(arrays.kind, stored, arrays.sizes, arrays.params)
     rows = corpus.indptr[:-1]
     out = np.empty((60, len(rows)))
-    blocks.fill(Positions.of(corpus.image, corpus.indptr, rows, 5, False), rows, "set", out)
+    blocks.fill(PaddedReferences.of_images(corpus.image, corpus.indptr, rows, 5, False), rows, "set", out)
     wanted = fuse.block(corpus.references(range(60)), rows.astype(np.int32))
     np.testing.assert_allclose(out, wanted, atol=1e-6)

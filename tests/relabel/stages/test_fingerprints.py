@@ -28,13 +28,14 @@ from relabel.core.errors import CheckError, RelabelError
 from relabel.core.runtime import Progress, Runtime
 from relabel.export import EXPORTS
 from relabel.sources import SOURCES, source_class
-from relabel.sources.fuse.model import Curve, Feature, FuseModel, Head, Part, without_rows
+from relabel.sources.fuse.model import FuseModel, Part, without_rows
 from relabel.stages import Job, Session
 from relabel.store import manifest
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import MODELS, Spec, version_of
 from relabel_train.lookup.format import Description
 from relabel_train.precomputed import BatchesDescription
+from relabel_train.scoring.fuse import Curve, Feature, Head
 from relabel_train.sidecar import SideCarDescription
 
 

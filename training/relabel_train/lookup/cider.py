@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.lookup.blocks import ColumnNumbers, References, ranges
-from relabel_train.lookup.format import Pooling
+from relabel_train.lookup.blocks import ColumnNumbers
+from relabel_train.scoring.references import PaddedReferences, Pooling, ranges
 
 _ONE_THREAD = 1 << 18
 """Largest m n k that OpenBLAS multiplies on one thread (interface/gemm.c)."""
@@ -79,12 +79,12 @@ class CiderBlocks:
             numbers=ColumnNumbers(sizes["columns"], sizes["frequent"]),
         )
 
-    def fill(self, images: References, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]) -> None:
+    def fill(self, images: PaddedReferences, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]) -> None:
         """Fill `out`, (B_images, B_captions) float32 or float64; sums are computed in float64."""
         references = images.positions.reshape(-1)
         scores = self._products(references, captions)
         self._apply_length_penalty(scores, references, captions)
-        out[...] = images.pool(scores.reshape(*images.positions.shape, -1), pooling)
+        out[...] = images.pool(scores, pooling)
         self._put_siblings(images, captions, pooling, out)
 
     def _products(self, references: NDArray[np.int64], captions: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -146,17 +146,17 @@ class CiderBlocks:
         scores *= self.gauss[np.abs(lengths[:, None] - theirs)].take(ours, axis=0)
 
     def _put_siblings(
-        self, images: References, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]
+        self, images: PaddedReferences, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]
     ) -> None:
         """Overwrite the cells of an image and its own captions, whose common columns are not stored."""
         image = self.image[captions]
-        i, j = np.nonzero(self.image[images.positions[0]][:, None] == image)
+        i, j = np.nonzero(self.image[images.firsts][:, None] == image)
         owner = image[j]
         first = self.first[owner]
         start = self.sibling_start[owner] + (captions[j] - first) * (self.first[owner + 1] - first)
         references = images.take(i)
-        scores = self.sibling_scores[start + references.positions - first][..., None]
-        out[i, j] = references.pool(scores, pooling)[:, 0]
+        scores = self.sibling_scores[start + references.positions - first]
+        out[i, j] = references.pool(scores.reshape(-1), pooling)
 
     def _entries(self, captions: NDArray[np.int64]) -> Entries:
         """Gather the entries of some captions, caption by caption."""

@@ -8,10 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from relabel_train.lookup.blocks import References
-from relabel_train.lookup.format import Pooling
-from relabel_train.lookup.lookup import Lookup
+from relabel_train.lookup.rows import LookupRows
 from relabel_train.samplers import Missing
+from relabel_train.scoring.references import PaddedReferences, Pooling
 from relabel_train.tensors import full_float32
 
 __all__ = ["DeviceLookup"]
@@ -44,7 +43,7 @@ class DeviceLookup:
             [0.8000, 1.0000]])
     """
 
-    def __init__(self, lookup: Lookup, device: str | torch.device) -> None:
+    def __init__(self, lookup: LookupRows, device: str | torch.device) -> None:
         about, arrays = lookup.about, lookup.arrays
         if "vectors" not in arrays:
             todo = "Use `lookup.block`, which computes on the CPU."
@@ -87,15 +86,15 @@ class DeviceLookup:
                 out[(slice(None), mask) if axis else mask] = torch.nan
         return out.clamp_(*lookup.about.bounds)
 
-    def _mean(self, references: References) -> Tensor:
+    def _mean(self, references: PaddedReferences) -> Tensor:
         """Return the mean vector of the references of each image: (B, D) float32."""
-        sizes, (first, *others) = references.sizes, references.positions
+        counts, (first, *others) = references.counts, references.positions
         total = _unit(self.vectors[first])
         for i, one in enumerate(others, start=1):
             # An image with fewer references repeats its last one, which does not count.
-            counted = slice(None) if sizes is None else sizes > i
+            counted = slice(None) if counts is None else counts > i
             total[counted] += _unit(self.vectors[one[counted]])
-        return total / (1 + len(others) if sizes is None else torch.from_numpy(sizes).to(self.device)[:, None])
+        return total / (1 + len(others) if counts is None else torch.from_numpy(counts).to(self.device)[:, None])
 
     def same_image(self, rows: Any, columns: Any = None) -> Tensor:
         """Mark the captions of the image itself, by id: (B_images, B_captions) bool tensor on the device."""

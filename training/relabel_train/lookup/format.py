@@ -23,12 +23,11 @@ the arrays of part i of a fused label after ``part{i}.``, and its curves in `par
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 from relabel_train.files import ExportDescription
+from relabel_train.scoring.references import Pooling
 
-Pooling = Literal["first", "max", "mean", "set"]
-POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 DESCRIPTION = "lookup.json"
 CAPTIONS = "captions.csv"
 

@@ -1,85 +1,43 @@
-"""Relevance from other labels (fuse): relevances of the parts, pooled, each through a piecewise-linear curve."""
+"""Blocks of a label that combines other labels (fuse)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.lookup.blocks import Blocks, References
-from relabel_train.lookup.format import Pooling
-
-F8 = NDArray[np.float64]
-Curve = tuple[int, Pooling, list[float], list[float]]
-"""Part, by number, its pooling of references (max, mean or set), knots, and values at them."""
-
-
-@dataclass(frozen=True, eq=False)
-class Head:
-    """Sum of curves of the parts' scores, from 0 to `cap`."""
-
-    curves: Sequence[Curve]
-    cap: float
-
-    def score(self, features: Iterable[F8]) -> F8:
-        """Score pairs by their features, arrays of one shape."""
-        terms = (np.interp(x, curve[2], curve[3]) for curve, x in zip(self.curves, features, strict=True))
-        return np.clip(sum(terms), 0.0, self.cap)
+from relabel_train.lookup.blocks import Blocks
+from relabel_train.scoring.fuse import Curve, Feature, Head, HeadName, score_sets
+from relabel_train.scoring.references import PaddedReferences, Pooling
 
 
 @dataclass(frozen=True, eq=False)
 class FuseBlocks:
-    """A function of parts, computed in float64: one for `single` references, one for a `set`."""
+    """A function of parts, by their numbers, computed in float64."""
 
-    parts: Sequence[Blocks]
-    single: Head
-    set: Head
+    parts: Mapping[str, Blocks]
+    heads: Mapping[HeadName, Head]
 
     @classmethod
-    def open(cls, parts: Sequence[Blocks], heads: Mapping[str, Any]) -> FuseBlocks:
-        """Wrap the heads of `lookup.json`."""
-        return cls(parts, Head(**heads["single"]), Head(**heads["set"]))
+    def open(cls, parts: Sequence[Blocks], heads: Mapping[HeadName, Any]) -> FuseBlocks:
+        """Wrap the heads of `lookup.json`, whose curves are (number of the part, pooling, knots, values)."""
+        opened = {
+            name: Head(tuple(Curve(Feature(str(part), how), x, y) for part, how, x, y in head["curves"]), head["cap"])
+            for name, head in heads.items()
+        }
+        return cls({str(i): part for i, part in enumerate(parts)}, opened)
 
-    def fill(self, images: References, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]) -> None:
+    def fill(self, images: PaddedReferences, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]) -> None:
         """Fill `out`, (B_images, B_captions) float32 or float64."""
-        if pooling == "first" or len(images.positions) == 1:
-            out[...] = self._singles(images.positions[:1], captions)[0]
-        elif pooling != "set":
-            out[...] = images.pool(self._singles(images.positions, captions), pooling)
-        else:
-            out[...] = self.set.score(self._set_features(images, captions))
-            # An image of one reference is scored by the head for single references, also among larger sets.
-            if images.sizes is not None and len(one := np.flatnonzero(images.sizes == 1)):
-                out[one] = self._singles(images.positions[:1, one], captions)[0]
+        out[...] = score_sets(self.heads, self._score, images, captions, pooling, block=True)
 
-    def _singles(self, positions: NDArray[np.int64], captions: NDArray[np.int64]) -> F8:
-        """Score (W, B) single references: (W, B, C)."""
-        return self.single.score(
-            self._part_scores(part, positions, captions, "set" if how == "set" else "first")
-            for part, how, *_ in self.single.curves
-        )
-
-    def _set_features(self, images: References, captions: NDArray[np.int64]) -> Iterator[F8]:
-        """Yield the features of B sets, (B, C) each; several poolings of a part share its scores."""
-        singles: dict[int, F8] = {}
-        for part, how, *_ in self.set.curves:
-            if how == "set":
-                scores = np.empty((images.positions.shape[1], len(captions)))
-                self.parts[part].fill(images, captions, "set", scores)
-                yield scores
-                continue
-            if part not in singles:
-                singles[part] = self._part_scores(part, images.positions, captions, "first")
-            # Averaging may overwrite the scores, which other poolings read.
-            yield images.pool(singles[part].copy(), how)
-
-    def _part_scores(
-        self, part: int, positions: NDArray[np.int64], captions: NDArray[np.int64], pooling: Pooling
-    ) -> F8:
-        """Return a part's scores of (W, B) single references: (W, B, C)."""
-        out = np.empty((positions.size, len(captions)))
-        self.parts[part].fill(References(positions.reshape(1, -1), None), captions, pooling, out)
-        return out.reshape(*positions.shape, -1)
+    def _score(
+        self, part: str, images: PaddedReferences, captions: NDArray[np.int64], pooling: Pooling
+    ) -> NDArray[np.float64]:
+        """Return the block of a part."""
+        scores = np.empty((len(images), len(captions)))
+        self.parts[part].fill(images, captions, pooling, scores)
+        return scores

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from relabel_train.files import map_array, naming, read_description, verify_files
-from relabel_train.ids import Ids, UnknownIdError, hash_ids
-from relabel_train.lookup.blocks import Blocks, References, SameImageBlocks
+from relabel_train.lookup.blocks import Blocks, SameImageBlocks
 from relabel_train.lookup.cider import CiderBlocks
-from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, Description, Pooling
+from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, Description
 from relabel_train.lookup.fuse import FuseBlocks
+from relabel_train.lookup.rows import LookupRows
 from relabel_train.lookup.scores import ScoreBlocks
 from relabel_train.lookup.spice import SpiceBlocks
 from relabel_train.lookup.vectors import VectorBlocks
 from relabel_train.samplers import Captions, Missing, mark_usable
+from relabel_train.scoring.references import Pooling
+from relabel_train.scoring.scores import GivenScores
 
 if TYPE_CHECKING:
     import pyarrow
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from relabel_train.lookup.device import DeviceLookup
 
-CaptionName = str | bytes | tuple[str | bytes, SupportsIndex | str]
-"""A caption id, or an image id with the position or the text of the caption."""
 _CELLS = 1 << 23
 """Largest number of scores of single references in memory; larger blocks are filled in pieces."""
 
@@ -89,7 +87,7 @@ def _find_contradictions(about: Description, arrays: Mapping[str, NDArray[Any]])
     return ", ".join(name for name, fit in fits.items() if not fit)
 
 
-class Lookup:
+class Lookup(LookupRows):
     """Relevance, same-image marks and neighbours of captions, by corpus row.
 
     An image is named by the row of any one of its captions. Captions without an encoding raise, or give NaN with
@@ -127,24 +125,11 @@ class Lookup:
     """
 
     def __init__(self, folder: Path, about: Description, arrays: dict[str, NDArray[Any]]) -> None:
-        self.folder, self.about, self.arrays = folder, about, arrays
-        self.rows = range(*about.rows)
-        self._image, self._indptr = arrays["image"], arrays["indptr"]
-        self._caption_ids, self._image_ids = Ids.open(arrays, "caption_ids"), Ids.open(arrays, "image_ids")
+        super().__init__(folder, about, arrays)
         self._blocks = open_blocks(about.kind, arrays, about.sizes, about.params)
         # glibc returns every freed array of more than 128 KiB to the system until it has freed a larger one. The page
         # faults of allocating them again are half of a block's time. This array is never written: it costs nothing.
         np.empty(1 << 20)
-
-    @cached_property
-    def failed(self) -> NDArray[np.bool_]:
-        """Mark the captions without an encoding, by position: (N,) bool."""
-        failed = np.zeros(len(self), np.bool_)
-        failed[self.arrays["failed"]] = True
-        return failed
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     def __repr__(self) -> str:
         about, (low, high) = self.about, self.about.bounds
@@ -240,37 +225,6 @@ class Lookup:
         # Rounding may exceed a bound by an ulp, which losses and thresholds of trainers would meet.
         return np.clip(out, *self.about.bounds, out=out)
 
-    def _pooling(self, pooling: Pooling | None) -> Pooling:
-        """Return a pooling that the label supports, its default for None; raises ValueError for another one."""
-        how = pooling or self.about.pooling
-        if how not in self.about.poolings:
-            fine = ", ".join(self.about.poolings)
-            raise ValueError(f"{self.about.label} ({self.about.source}) has no pooling {how!r}. Use one of {fine}.")
-        return how
-
-    def _references(self, positions: NDArray[np.int64], pooling: Pooling) -> References:
-        """Return the references that stand for the images of captions."""
-        most = self.about.references
-        return References.of(self._image, self._indptr, positions, most, pooling == "first")
-
-    def _check_failed(self, positions: NDArray[np.int64], missing: Missing) -> NDArray[np.bool_]:
-        """Mark the columns of (W, B) positions in which one has no encoding, or raise for the first one."""
-        failed = self.failed[positions]
-        if missing == "raise" and failed.any():
-            position = positions[failed][0]
-            name = self._caption_ids.names([position])[0]
-            todo = "Draw from `lookup.captions()`, which leaves such captions out, or ask for missing='nan'."
-            raise ValueError(
-                f"{self.about.label}: caption {name} (row {position + self.rows.start}) has no encoding. {todo}"
-            )
-        return np.asarray(failed.any(axis=0))
-
-    def same_image(self, rows: ArrayLike, columns: ArrayLike | None = None) -> NDArray[np.bool_]:
-        """Mark the captions of the image itself, by id: (B_images, B_captions) bool."""
-        left = self.image_of(rows)
-        right = left if columns is None else self.image_of(columns)
-        return np.asarray(left[:, None] == right)
-
     def sibling_std(self) -> float:
         """Return the standard deviation of the relevance between two captions of one image, over all images.
 
@@ -356,80 +310,6 @@ class Lookup:
         near[lacking], scores[lacking] = -1, np.nan
         return near, np.clip(scores, *self.about.bounds, out=scores), self._same(positions, near)
 
-    def image_of(self, rows: ArrayLike) -> NDArray[np.int32]:
-        """Return the image number of each row, counted from 0 within the rows covered."""
-        return self._image[self._positions(rows)]
-
-    def caption_ids(self, rows: ArrayLike) -> list[str]:
-        """Return the caption ids of rows."""
-        return self._caption_ids.names(self._positions(rows))
-
-    def image_ids(self, rows: ArrayLike) -> list[str]:
-        """Return the image ids of rows."""
-        return self._image_ids.names(self.image_of(rows))
-
-    def rows_of(self, captions: Iterable[CaptionName]) -> NDArray[np.int32]:
-        """Return the rows of captions.
-
-        Parameters
-        ----------
-        captions : (B,) iterable
-            Caption ids; or pairs of an image id and the caption's position among the captions of the image, from 0; or
-            pairs of an image id and the caption's text. Ids are str or UTF-8 bytes, with or without the prefix of the
-            dataset. If an image has a text twice, the first one counts.
-
-        Returns
-        -------
-        (B,) int32
-
-        Raises
-        ------
-        KeyError
-            Naming captions that are not covered.
-
-        Examples
-        --------
-        >>> from relabel_train.examples import write_lookup
-        >>> lookup = open_lookup(write_lookup("example"))
-        >>> lookup.rows_of(["coco:21", "31"])
-        array([2, 4], dtype=int32)
-        >>> lookup.rows_of([("coco:2", 0), ("3", "a red bus")])
-        array([2, 5], dtype=int32)
-        """
-        names = list(captions)
-        if any(isinstance(name, tuple | list) for name in names):
-            positions = self._of_images(names)  # type: ignore[arg-type]
-        else:
-            positions = self._caption_ids.find(names, "caption")  # type: ignore[arg-type]
-        return (positions + self.rows.start).astype(np.int32)
-
-    def _of_images(self, pairs: Sequence[tuple[str | bytes, SupportsIndex | str]]) -> NDArray[np.int64]:
-        """Return the positions of captions that are named by their image."""
-        images = self._image_ids.find([image for image, _ in pairs], "image")
-        hashes = hash_ids([caption.strip().encode() if isinstance(caption, str) else b"" for _, caption in pairs])
-        positions = np.empty(len(pairs), np.int64)
-        for i, (m, (name, caption)) in enumerate(zip(images.tolist(), pairs, strict=True)):
-            start, stop = self._indptr[m : m + 2].tolist()
-            if isinstance(caption, str):
-                found = start + np.flatnonzero(self.arrays["texts"][start:stop] == hashes[i])
-            elif self._ids_have_positions:
-                # Numbers go on where a caption was left out.
-                made = f"{self._image_ids.names([m])[0]}#{operator.index(caption)}"
-                found = self._caption_ids.positions([made])
-                found = found[found >= 0]
-            else:
-                found = np.arange(start, stop)[operator.index(caption) :][:1] if operator.index(caption) >= 0 else ()
-            if not len(found):
-                what = "text" if isinstance(caption, str) else "position"
-                raise UnknownIdError(f"image {name!r} has no caption of {what} {caption!r} in {self.about.split!r}")
-            positions[i] = found[0]
-        return positions
-
-    @cached_property
-    def _ids_have_positions(self) -> bool:
-        """Whether caption ids are made of image and position."""
-        return self._caption_ids.names([0])[0].startswith(f"{self._image_ids.names([0])[0]}#")
-
     def samples(self, pooling: Pooling | None = None) -> list[dict[str, Any]]:
         """Return caption_id, image_id, position and text of each caption that has labels (see `captions`)."""
         found: list[dict[str, Any]] = self.table().take(self.captions(pooling).rows - self.rows.start).to_pylist()
@@ -479,32 +359,11 @@ class Lookup:
             raise ValueError(f"{self.about.label}: {few}; pass the captions_per_image of the export")
         return (positions + self.rows.start).astype(np.int32)
 
-    def rows_of_images(self, image_ids: Iterable[str | bytes]) -> NDArray[np.int32]:
-        """Return the row of the first caption of each image, which names it in `block`; raises as `rows_of`."""
-        positions = self._indptr[self._image_ids.find(image_ids, "image")]
-        return (positions + self.rows.start).astype(np.int32)
-
     def _same(self, positions: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Compare images. A row that is not covered is of another image, since coverage never cuts an image."""
         columns = rows.astype(np.int64) - self.rows.start
         inside = (columns >= 0) & (columns < len(self))
         return np.asarray(inside & (self._image[np.where(inside, columns, 0)] == self._image[positions][:, None]))
-
-    def _positions(self, rows: ArrayLike) -> NDArray[np.int64]:
-        """Return positions of corpus rows, after a check that all are covered."""
-        if isinstance(rows, list | tuple) and len(rows) and isinstance(rows[0], str | bytes | tuple):
-            rows = self.rows_of(rows)
-        array = np.asarray(rows)
-        if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
-            raise ValueError(f"expected a list of corpus rows, found {array.dtype} {array.shape}")
-        positions: NDArray[np.int64] = array.astype(np.int64) - self.rows.start
-        if len(positions) and not 0 <= int(positions.min()) <= int(positions.max()) < len(self):
-            bad = array[(positions < 0) | (positions >= len(self))][0]
-            raise IndexError(
-                f"row {bad} is not among rows {self.rows.start} to {self.rows.stop - 1}, "
-                f"which this lookup of split {self.about.split!r} covers ({self.folder})"
-            )
-        return positions
 
 
 def open_blocks(
@@ -537,7 +396,7 @@ def open_blocks(
     if kind == "scores":
         rule = params["scores"]
         gate = open_part("gate.", rule["gate"]) if "gate" in rule else None
-        given = arrays["scores.keys"], arrays["scores.values"]
-        return ScoreBlocks(arrays["image"], *given, rule["missing"], rule["line"], gate)
+        given = GivenScores(arrays["scores.keys"], arrays["scores.values"], len(arrays["image"]))
+        return ScoreBlocks(arrays["image"], given, rule["missing"], rule["line"], gate)
     parts = [open_part(f"part{i}.", part) for i, part in enumerate(params["fuse"]["parts"])]
     return FuseBlocks.open(parts, params["fuse"]["heads"])

@@ -8,9 +8,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from relabel_train.lookup.format import Pooling
 from relabel_train.lookup.lookup import Lookup
 from relabel_train.samplers import Missing
+from relabel_train.scoring.references import Pooling
 
 Key = str | int | Callable[[Any], Any]
 """Key of a sample, or a function of it."""

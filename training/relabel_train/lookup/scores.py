@@ -1,4 +1,4 @@
-"""Relevance from given scores of pairs (scores), with a number or another label for pairs without one."""
+"""Blocks of given scores (scores), with a number or another label for pairs without one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.lookup.blocks import Blocks, References
-from relabel_train.lookup.format import Pooling
+from relabel_train.lookup.blocks import Blocks
+from relabel_train.scoring.references import PaddedReferences, Pooling
+from relabel_train.scoring.scores import GivenScores, Line, below
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,28 +18,23 @@ class ScoreBlocks:
     """Scores of pairs of an image and a caption.
 
     `image`: (N,) int32; as in `lookup.format`.
-    `keys`: (n,) int64; pairs, ascending: the number of the image times N, plus the position of the caption.
-    `scores`: (n,) float64.
-    `missing`: relevance of pairs without a score, unless there is a `gate`: with one, it is min(a + b g, c), g being
-        the relevance by the gate and a, b, c the `line`. None if every pair has a score.
+    `given`: by the number of the image and the position of the caption.
+    `missing`: relevance of pairs without a score, unless there is a `gate`, whose relevance is then mapped by `line`.
+        None if every pair has a score.
     """
 
     image: NDArray[np.int32]
-    keys: NDArray[np.int64]
-    scores: NDArray[np.float64]
+    given: GivenScores
     missing: float | None
-    line: tuple[float, float, float]
+    line: Line
     gate: Blocks | None
 
-    def fill(self, images: References, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]) -> None:
+    def fill(self, images: PaddedReferences, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]) -> None:
         """Fill `out`, (B_images, B_captions) float32 or float64."""
-        keys = self.image[images.positions[0]].astype(np.int64)[:, None] * len(self.image) + captions
-        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        found = self.keys[at] == keys
+        scores, scored = self.given.find(self.image[images.firsts][:, None], captions)
         if self.gate is not None:
             self.gate.fill(images, captions, pooling, out)
-            a, b, most = self.line
-            out[...] = np.minimum(a + b * out, most)
+            out[...] = below(out, self.line)
         elif self.missing is not None:
             out[...] = self.missing
-        np.copyto(out, self.scores[at], where=found, casting="same_kind")
+        np.copyto(out, scores, where=scored, casting="same_kind")

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.lookup.blocks import ColumnNumbers, References, ranges
-from relabel_train.lookup.format import Pooling
+from relabel_train.lookup.blocks import ColumnNumbers
+from relabel_train.scoring.references import PaddedReferences, Pooling, ranges
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +46,11 @@ class SpiceBlocks:
         named = {name: arrays[f"scene_graphs.{name}"] for name in names}
         return cls(image=arrays["image"], **named, numbers=ColumnNumbers(sizes["tuples"], 0))
 
-    def fill(self, images: References, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]) -> None:
+    def fill(self, images: PaddedReferences, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]) -> None:
         """Fill `out`, (B_images, B_captions) float32 or float64; F1 is computed in float64."""
         # "set" compares with the merged tuples of all references; other poolings with each reference alone.
         if pooling == "set":
-            chosen = self.image[images.positions[0]]
+            chosen = self.image[images.firsts]
             matched = self._count(self.image_indptr, self.image_matches, chosen, captions)
             out[...] = self._f1(matched, self.image_size[chosen], captions)
             return
@@ -58,7 +58,7 @@ class SpiceBlocks:
         matched = self._count(self.caption_indptr, self.caption_matches, references, captions)
         sizes = self.indptr[references + 1] - self.indptr[references]
         scores = self._f1(matched, sizes, captions)
-        out[...] = images.pool(scores.reshape(*images.positions.shape, -1), pooling)
+        out[...] = images.pool(scores, pooling)
 
     def _count(
         self,

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.files import widen
-from relabel_train.lookup.blocks import References
-from relabel_train.lookup.format import Pooling
+from relabel_train.scoring.references import PaddedReferences, Pooling
+from relabel_train.scoring.vectors import widen
 
 _FORKED: list[bool] = []
 """Holds a value in a process that was forked after this module was loaded."""
@@ -35,7 +34,7 @@ class VectorBlocks:
     image_vectors: NDArray[Any] | None = None
     image: NDArray[np.int32] | None = None
 
-    def fill(self, images: References, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]) -> None:
+    def fill(self, images: PaddedReferences, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]) -> None:
         """Fill `out`, (B_images, B_captions) float32 or float64; products are computed in its type."""
         positions = images.positions
         if pooling == "set" and self.image_vectors is not None and self.image is not None:
@@ -46,17 +45,15 @@ class VectorBlocks:
             # One gather, and a product with itself: a symmetric product (syrk) is half of a general one (gemm).
             right = left = _gather(self.vectors, captions, out.dtype)
         else:
-            right, left = (
-                _gather(self.vectors, captions, out.dtype),
-                _gather(self.vectors, positions.reshape(-1), out.dtype),
-            )
+            right = _gather(self.vectors, captions, out.dtype)
+            left = _gather(self.vectors, positions.reshape(-1), out.dtype)
         if pooling == "max" and len(positions) > 1:
             scores = _product(left, right)
             np.max(scores.reshape(*positions.shape, -1), axis=0, out=out)
             return
         if pooling == "mean" and len(positions) > 1:
             # A mean of products is a product with the mean: a W-th of the work.
-            left = images.mean(left.reshape(*positions.shape, -1))
+            left = images.pool(left, "mean")
         _product(left, right, out)
 
 

@@ -26,8 +26,9 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.sources.base import Capability, DerivedModel, Encoding, Source, SourceSpec
 from relabel.sources.bert_sts.gate import GATE, read_threshold, threshold_recipe
+from relabel.sources.bert_sts.pairs import image_files
 from relabel.sources.bert_sts.params import TUNED, BertStsParams
-from relabel.sources.bert_sts.relevance import BertStsRelevance, image_files
+from relabel.sources.bert_sts.relevance import BertStsRelevance
 from relabel.sources.models.files import ModelFiles, find_model
 from relabel.sources.shards import Shards
 from relabel.store.artefact import Recipe

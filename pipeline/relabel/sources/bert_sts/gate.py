@@ -22,6 +22,7 @@ from relabel.corpus import REFERENCES, Corpus
 from relabel.datasets.cxc import METHODS, human_scores, sha256
 from relabel.sources.base import Source
 from relabel.sources.bert_sts.params import BertStsParams
+from relabel.sources.judged import find_judged
 from relabel.sources.texts import fingerprint_texts, score_texts
 from relabel.store.artefact import Recipe
 from relabel.store.manifest import MANIFEST, open_artefact
@@ -60,14 +61,9 @@ def threshold_recipe(
         human = human_scores("sits", "val")
         others = np.flatnonzero(np.array(human.method) != METHODS["sits"][0])
         pairs = np.random.default_rng(0).permutation(others)[:_PAIRS]
-        try:
-            rows = [corpus.row_of[human.left[pair]] for pair in pairs]
-            images = [corpus.image_of[human.right[pair]] for pair in pairs]
-        except KeyError as error:
-            todo = "Ingest all of COCO: `relabel ingest --dataset coco`."
-            raise MissingError(f"the corpus lacks {error.args[0]}, which people judged", todo=todo) from error
-        references = [[corpus.texts[row]] for row in corpus.references(images, REFERENCES).rows.tolist()]
-        captions = [corpus.texts[row] for row in rows for _ in range(REFERENCES)]
+        rows, images = find_judged(human, corpus)
+        references = [[corpus.texts[row]] for row in corpus.references(images[pairs], REFERENCES).rows.tolist()]
+        captions = [corpus.texts[row] for row in np.repeat(rows[pairs], REFERENCES).tolist()]
         coarse, fine = (
             score_texts(sources[one], references, captions, runtime, sources, label=one).scores.reshape(-1, REFERENCES)
             for one in (label, "ungated")

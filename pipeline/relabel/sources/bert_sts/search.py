@@ -18,10 +18,10 @@ from relabel.core.numeric.csr import group
 from relabel.core.runtime import Advance
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
-from relabel.sources.bert_sts.relevance import BertStsRelevance, Keys, rows_of
+from relabel.sources.bert_sts.pairs import Keys, TextPairs, rows_of
 from relabel.sources.finder import Finder, Search
-from relabel.sources.relevance import pool
 from relabel.store.workdir import Step, Work, table_task
+from relabel_train.scoring.references import pool
 
 _SAMPLE = 256  # texts of queries whose pairs are counted for the estimate
 _PAIRS = 1 << 13  # approximate number of pairs per file: about a minute of one thread
@@ -31,7 +31,7 @@ _QUERIES, _SLAB = 1 << 10, 1 << 13  # most texts of queries and of candidates in
 class GatedFinder(Finder):
     """Finder of the neighbours of reference sets by bert_sts. Texts are identified by their first rows."""
 
-    def __init__(self, relevance: BertStsRelevance, search: Search, pooling: Pooling) -> None:
+    def __init__(self, relevance: TextPairs, search: Search, pooling: Pooling) -> None:
         self.relevance, self.search, self.pooling = relevance, search, pooling
         failed = np.isin(search.candidates, relevance.failed)
         encoded = search.candidates[~failed]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relabel.core.types import Scores
 from relabel.corpus import References
 from relabel.sources.cider.features import MAX_SCORE, Features, Weighting, orders_of
-from relabel.sources.cider.relevance import CiderRelevance
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.workdir import Work
 
+PairScores = Callable[[References, NDArray[np.int64]], Scores]
+"""Scores of sets of rows and a row each."""
 _CHUNK = 50_000  # captions whose entries are sorted together
 _PAIRS = 1 << 20  # pairs of siblings scored together
 _FREQUENT = 0.06
@@ -90,40 +92,41 @@ class Columns:
         return owner[order], column[order], origin[order]
 
 
-def write_features(relevance: CiderRelevance, work: Work) -> dict[str, int]:
+def write_features(
+    image: NDArray[np.int32], features: Features, weighting: Weighting, score: PairScores, work: Work
+) -> dict[str, int]:
     """Write the arrays of the kind `features` (see `relabel_train.lookup.cider`).
+
+    `image`: (N,) int32; image of each row of `features`, ascending. `score`: scores pairs of these rows.
 
     Beside the opened encoding this holds 16 bytes per entry: 300 MB for the 616,767 captions of COCO.
 
     Returns dict of str to int: sizes for `lookup.json`: `columns` and `frequent`.
     """
-    features, weighting, rows = relevance.features, relevance.weighting, relevance.rows
-    image = relevance.corpus.image[rows.start : rows.stop]
     columns = Columns.of(features, weighting, image)
-    captions, numbers, sources = _all_entries(relevance, columns)
-    indptr = np.searchsorted(captions, np.arange(len(rows) + 1)).astype(np.int64)
+    captions, numbers, sources = _all_entries(len(image), features, columns, weighting.clip)
+    indptr = np.searchsorted(captions, np.arange(len(image) + 1)).astype(np.int64)
     del captions  # 4 bytes per entry
     write_array(work, "features.indptr", indptr)
     write_array(work, "features.columns", numbers)
     for name in ("reference", "candidate"):
-        pieces = _weights(relevance, indptr, sources, name == "reference")
+        pieces = _weights(features, weighting, indptr, sources, name == "reference")
         write_pieces(work, f"features.{name}", "<f8", (len(sources),), pieces)
     write_array(work, "features.length", features.bigrams)
     write_array(work, "features.gauss", weighting.gauss)
     sizes = np.bincount(image - image[0]).astype(np.int64)
     write_array(work, "siblings.start", np.cumsum(sizes**2) - sizes**2)
-    write_pieces(work, "siblings.scores", "<f8", (int((sizes**2).sum()),), _sibling_scores(relevance, sizes))
+    write_pieces(work, "siblings.scores", "<f8", (int((sizes**2).sum()),), _sibling_scores(score, sizes))
     return {"columns": columns.count, "frequent": columns.frequent}
 
 
 def _all_entries(
-    relevance: CiderRelevance, columns: Columns
+    count: int, features: Features, columns: Columns, clip: bool
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
     """Return caption, column and source position of all entries, chunk by chunk to bound the memory of the sort."""
     captions, numbers, sources = [], [], []
-    for a in range(0, len(relevance.rows), _CHUNK):
-        chunk = range(a, min(a + _CHUNK, len(relevance.rows)))
-        caption, number, source = columns.entries(relevance.features, chunk, relevance.weighting.clip)
+    for a in range(0, count, _CHUNK):
+        caption, number, source = columns.entries(features, range(a, min(a + _CHUNK, count)), clip)
         captions.append(caption.astype(np.int32))
         numbers.append(number)
         sources.append(source)
@@ -131,16 +134,15 @@ def _all_entries(
 
 
 def _weights(
-    relevance: CiderRelevance, indptr: NDArray[np.int64], sources: NDArray[np.int64], reference: bool
+    features: Features, weighting: Weighting, indptr: NDArray[np.int64], sources: NDArray[np.int64], reference: bool
 ) -> Iterator[NDArray[np.float64]]:
     """Yield the weights of all entries: tf idf / norm, the reference's times 10 / n.
 
     Under clipping the candidate's count is spread over the levels, so each of its entries weighs idf / norm.
     """
-    features, weighting = relevance.features, relevance.weighting
     orders = len(weighting.starts) - 1
-    for a in range(0, len(relevance.rows), _CHUNK):
-        b = min(a + _CHUNK, len(relevance.rows))
+    for a in range(0, len(indptr) - 1, _CHUNK):
+        b = min(a + _CHUNK, len(indptr) - 1)
         source = sources[indptr[a] : indptr[b]]
         caption = np.repeat(np.arange(a, b), np.diff(indptr[a : b + 1]))
         grams = features.ids[source]
@@ -150,9 +152,9 @@ def _weights(
         yield weight * (MAX_SCORE / orders) if reference else weight
 
 
-def _sibling_scores(relevance: CiderRelevance, sizes: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
+def _sibling_scores(score: PairScores, sizes: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
     """Yield the scores of each image's captions against each other, candidate by candidate."""
-    first = relevance.rows.start + np.cumsum(sizes) - sizes
+    first = np.cumsum(sizes) - sizes
     # Images are grouped so that each group has about `_PAIRS` pairs.
     cuts = np.searchsorted(np.cumsum(sizes**2), np.arange(0, int((sizes**2).sum()), _PAIRS), side="left")
     for a, b in zip(np.unique(cuts), [*np.unique(cuts)[1:], len(sizes)], strict=True):
@@ -160,8 +162,7 @@ def _sibling_scores(relevance: CiderRelevance, sizes: NDArray[np.int64]) -> Iter
         # Pair p of an image with s captions is candidate p // s against reference p % s.
         pair = np.arange((n**2).sum()) - np.repeat(np.cumsum(n**2) - n**2, n**2)
         size, start = np.repeat(n, n**2), np.repeat(first[a:b], n**2)
-        candidate, reference = (start + pair // size).astype(np.int32), (start + pair % size).astype(np.int32)
-        yield relevance.pairs(References.single(reference), candidate, "first")
+        yield score(References.single((start + pair % size).astype(np.int32)), start + pair // size)
 
 
 def _count_holders(

@@ -13,7 +13,8 @@ from typing_extensions import override
 from relabel.core.numeric.threads import run_chunks
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
-from relabel.corpus import Corpus, References
+from relabel.corpus import References
+from relabel.sources.cider.export import write_features
 from relabel.sources.cider.features import Features, Weighting, features_of_text, gauss_of
 from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
 from relabel.sources.finder import Finder, Search
@@ -36,9 +37,6 @@ class CiderRelevance(Relevance):
     `sigma`: width of the length penalty; None for plain CIDEr.
     """
 
-    corpus: Corpus
-    rows: range
-    pooling: Pooling
     features: Features
     weighting: Weighting
     open_vocabulary: Callable[[], Vocabulary]
@@ -65,9 +63,12 @@ class CiderRelevance(Relevance):
 
     @override
     def write_lookup(self, work: Work) -> LookupArrays:
-        from relabel.sources.cider.export import write_features
+        def score(sets: References, positions: NDArray[np.int64]) -> Scores:
+            return self._score(self.features, self.weighting, sets, positions, "first")
 
-        return LookupArrays("features", "float64", self.failed, write_features(self, work))
+        image = self.corpus.image[self.rows.start : self.rows.stop]
+        sizes = write_features(image, self.features, self.weighting, score, work)
+        return LookupArrays("features", "float64", self.failed, sizes)
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:

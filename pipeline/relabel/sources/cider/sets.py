@@ -18,7 +18,7 @@ from relabel.core.numeric.threads import run_chunks
 from relabel.core.types import Pooling, Scores
 from relabel.corpus import References
 from relabel.sources.cider.features import F8, I4, I8, MAX_SCORE, Features, SetEntries, Weighting, entries_of, orders_of
-from relabel.sources.relevance import pool
+from relabel_train.scoring.references import pool
 
 _SETS, _CELLS = 64, 1 << 20  # sets per task of a thread, and scores of single references in memory
 

@@ -20,9 +20,10 @@ from relabel.core.runtime import Runtime, default_data
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import Encoding, Paths, Source, SourceParams, SourceSpec
-from relabel.sources.fuse.model import BOUNDS, Part, model_manifest, read_model, without_rows
+from relabel.sources.fuse.model import Part, model_manifest, read_model, without_rows
 from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.store.manifest import Manifest
+from relabel_train.scoring.fuse import BOUNDS
 
 
 class FuseParams(SourceParams):

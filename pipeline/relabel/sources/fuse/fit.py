@@ -22,7 +22,7 @@ from pydantic import Field
 from relabel.core.numeric.statistics import pearson
 from relabel.core.parameters import Parameters
 from relabel.core.types import Scores
-from relabel.sources.fuse.model import Curve, Feature, Head
+from relabel_train.scoring.fuse import Curve, Feature, Head
 
 Bools = NDArray[np.bool_]
 _PENALTY = 1e-5  # of the mean squared slope; less gives curves that follow rounding errors between ties

@@ -1,74 +1,28 @@
 """Model of a fuse, fitted by `relabel tune fuse` and stored as JSON.
 
-A model has two heads over the same parts: `set` scores a caption against the references of an image, and `single`
-scores it against one reference. A head is a sum of curves, one per feature. It predicts human scores on a scale of 0 to
-1, none above its cap.
+A model has two heads (`relabel_train.scoring.fuse`). A head is a sum of curves, one per feature. It predicts human
+scores on a scale of 0 to 1, none above its cap.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
-import numpy as np
 from pydantic import TypeAdapter
 
 from relabel.core.errors import CheckError, MissingError
-from relabel.core.types import Scores
 from relabel.store.files import write_text
 from relabel.store.manifest import Manifest, open_artefact, version_of
 from relabel.store.workdir import Work
+from relabel_train.scoring.fuse import Head, HeadName
 
 KIND = "fuse_model"
 MODEL = "model.json"
-BOUNDS = (0.0, 1.0)
-"""Range of relevance: human scores 0..5, divided by 5."""
-
-FeaturePooling = Literal["max", "mean", "set"]
-"""`max` and `mean` pool the part's scores of single references, and `set` is the part's own score of the set."""
-HeadName = Literal["set", "single"]
 _STORAGE = ("rows", "rows_per_shard", "index")  # parameters of an encoding that change no value
-
-
-class Feature(NamedTuple):
-    """Relevance of a part, by its label, under a pooling of its references."""
-
-    part: str
-    pooling: FeaturePooling
-
-
-class Curve(NamedTuple):
-    """Piecewise-linear function of one feature: `values` at ascending `knots`, and constant outside of them."""
-
-    feature: Feature
-    knots: tuple[float, ...]
-    values: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Head:
-    """Fitted sum of curves, at least 0 and at most `cap`."""
-
-    curves: tuple[Curve, ...]
-    cap: float = BOUNDS[1]
-
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        """Feature of each curve."""
-        return tuple(curve.feature for curve in self.curves)
-
-    @property
-    def steepness(self) -> float:
-        """Sum of the steepest slopes: a change of every feature by d changes a score by at most this times d."""
-        return float(sum(np.max(np.abs(np.diff(c.values) / np.diff(c.knots)), initial=0) for c in self.curves))
-
-    def score(self, features: Iterable[Scores]) -> Scores:
-        """Score pairs by their features, arrays of one shape; NaN where a feature is."""
-        terms = (np.interp(x, c.knots, c.values) for c, x in zip(self.curves, features, strict=True))
-        return np.clip(sum(terms), BOUNDS[0], self.cap)
 
 
 @dataclass(frozen=True)

@@ -7,62 +7,45 @@ The lookup arrays of a fuse are those of its parts, with the prefixes `part0.`, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-import numpy as np
 from typing_extensions import override
 
 from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
-from relabel.corpus import Corpus, References
+from relabel.corpus import References
 from relabel.sources import source_class
 from relabel.sources.finder import BlockFinder, Finder, Search
-from relabel.sources.fuse.model import Feature, FuseModel
-from relabel.sources.relevance import LookupArrays, Relevance, pool
+from relabel.sources.fuse.model import FuseModel
+from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.store.workdir import Work
+from relabel_train.scoring.fuse import PartScores, score_sets
 
-_CELLS = 1 << 21  # scores of single references held at a time: 16 MiB
 
+def part_scores(parts: Mapping[str, Relevance], block: bool) -> PartScores[References]:
+    """Return the function that scores parts, by label: pairs of a set and a caption, or blocks."""
 
-def compute_features(
-    parts: Mapping[str, Relevance], features: Sequence[Feature], sets: References, captions: Rows, block: bool
-) -> Iterator[Scores]:
-    """Yield each feature of M sets and a caption each, (M,) float64; of a block with N captions, (M, N)."""
-    # Several poolings share the scores of single references, for each of which a pair repeats the caption of its set.
-    each = captions if block else np.repeat(captions, np.diff(sets.indptr))
-    singles: dict[str, Scores] = {}
-    for part, pooling in features:
-        score = parts[part].block if block else parts[part].pairs
-        if pooling == "set":
-            yield score(sets, captions, "set")
-            continue
-        if part not in singles:
-            singles[part] = score(References.single(sets.rows), each, "first")
-        yield pool(singles[part], sets.indptr, pooling)
+    def score(part: str, sets: References, captions: Rows, pooling: Pooling) -> Scores:
+        return (parts[part].block if block else parts[part].pairs)(sets, captions, pooling)
+
+    return score
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FuseRelevance(Relevance):
     """Relevance that a model computes from its parts' scores.
 
-    `set` scores a set by the model's set head, or by its single head if the set is one caption. `first` scores the
-    first reference by the single head. `max` and `mean` pool the single head's scores of all references.
-
     `parts`: by label, opened for the same rows.
     `gate`: part whose best candidates are scored in a search for neighbours.
     `gate_top`: number of these candidates.
     """
 
-    corpus: Corpus
-    rows: range
-    pooling: Pooling
     parts: Mapping[str, Relevance]
     model: FuseModel
     gate: str | None = None
     gate_top: int = 1000
-    failed: Rows = field(default_factory=lambda: np.empty(0, np.int32))
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
@@ -74,22 +57,7 @@ class FuseRelevance(Relevance):
 
     def _score(self, sets: References, captions: Rows, pooling: Pooling, block: bool) -> Scores:
         """Score each set against its caption or, in a block, against all captions."""
-        if pooling in ("max", "mean"):
-            each = captions if block else np.repeat(captions, np.diff(sets.indptr))
-            return pool(self._score(References.single(sets.rows), each, "first", block), sets.indptr, pooling)
-        sets = sets.first() if pooling == "first" else sets
-        sizes, width = np.diff(sets.indptr), len(captions) if block else 1
-        out = np.empty((len(sets), width) if block else len(sets))
-        # As many sets at a time as have `_CELLS` scores of single references, and at least one.
-        step = max(1, _CELLS // max(1, width * int(sizes.max(initial=1))))
-        # The single head was fitted to single references, the set head to sets of several.
-        heads = self.model.heads
-        for head, chosen in (heads["single"], np.flatnonzero(sizes == 1)), (heads["set"], np.flatnonzero(sizes > 1)):
-            for a in range(0, len(chosen), step):
-                some = chosen[a : a + step]
-                own = captions if block else captions[some]
-                out[some] = head.score(compute_features(self.parts, head.features, sets.take(some), own, block))
-        return out
+        return score_sets(self.model.heads, part_scores(self.parts, block), sets, captions, pooling, block)
 
     @property
     @override

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from relabel.core.errors import CheckError, UsageError
+from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Scores
 from relabel.corpus import Corpus, References
@@ -31,14 +31,16 @@ from relabel.datasets.cxc import HumanScores, Task, human_scores
 from relabel.sources.base import Source
 from relabel.sources.fuse.altered import alter_captions, read_train_captions
 from relabel.sources.fuse.fit import CAP, SEED, Sample, TuneFuseParams, correlate_methods, cross_validate, fit_head
-from relabel.sources.fuse.model import KIND, Feature, FeaturePooling, FuseModel, Head, HeadName, Part, without_rows
-from relabel.sources.fuse.relevance import compute_features
+from relabel.sources.fuse.model import KIND, FuseModel, Part, without_rows
+from relabel.sources.fuse.relevance import part_scores
+from relabel.sources.judged import find_judged
 from relabel.sources.relevance import Relevance
 from relabel.sources.texts import score_texts
 from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import MANIFEST, read_manifest
 from relabel.store.workdir import Work
 from relabel_train.files import sha256_file
+from relabel_train.scoring.fuse import Feature, FeaturePooling, Head, HeadName, compute_features
 
 TASKS: dict[Task, HeadName] = {"sits": "set", "sts": "single"}
 SPLIT: Literal["val"] = "val"
@@ -131,13 +133,7 @@ def tune_fuse(params: TuneFuseParams, parts: Mapping[str, FuseInput], corpus: Co
 def judged_pairs(task: Task, parts: Mapping[str, FuseInput], corpus: Corpus, runtime: Runtime) -> Sample:
     """Return the judged pairs of a task in val; a feature is NaN where a part has no score."""
     human = human_scores(task, SPLIT)
-    right_of = corpus.image_of if task == "sits" else corpus.row_of
-    try:
-        left = np.array([corpus.row_of[i] for i in human.left], np.int32)
-        right = np.array([right_of[i] for i in human.right], np.int32)
-    except KeyError as error:
-        message = f"the corpus lacks {error.args[0]}, which has human scores"
-        raise CheckError(message, todo="Ingest COCO's captions with Karpathy's val split.") from error
+    left, right = find_judged(human, corpus)
     # Reference sets and captions to score: SITS has one direction, STS has both.
     if task == "sits":
         directions, right_image = [(corpus.references(right), left)], right
@@ -152,10 +148,10 @@ def judged_pairs(task: Task, parts: Mapping[str, FuseInput], corpus: Corpus, run
             # Such a file has one prediction per pair.
             values.append(np.repeat(_out_of_fold(one.tuned, task, human, own)[:, None], len(directions), axis=1))
             continue
-        relevance, found = one.opened(), []
+        score, found = part_scores({label: one.opened()}, block=False), []
         with runtime.progress.bar(f"{label}, {task} {SPLIT}", len(human) * len(directions), "pairs") as bar:
             for references, captions in directions:
-                columns = compute_features({label: relevance}, own, references, captions, block=False)
+                columns = compute_features(score, own, references, captions, block=False)
                 found.append(np.stack(list(columns), axis=1))
                 bar.advance(len(human))
         values.append(np.stack(found, axis=1))

@@ -27,8 +27,8 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import tokenize_text
 from relabel.sources.base import Encoding, Source, SourceParams, SourceSpec
-from relabel.sources.meteor.jar import normalise, paraphrase_file, stem
-from relabel.sources.meteor.relevance import LONGEST, MeteorRelevance
+from relabel.sources.meteor.jar import LONGEST, normalise, paraphrase_file, stem
+from relabel.sources.meteor.relevance import MeteorRelevance
 from relabel.sources.scripts import warn_unspaced
 from relabel.sources.shards import Shards, mark_failed, read_failed_rows
 from relabel.sources.wordnet import find_meteor_jar

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from relabel.core.numeric.kernels import jit
 from relabel.sources.meteor.hashing import I4, I8, U8, bit_of, find, pair_key
-from relabel.sources.meteor.relevance import LONGEST
+from relabel.sources.meteor.jar import LONGEST
 from relabel.sources.meteor.tables import Partners, Tables
 
 F8 = NDArray[np.float64]

@@ -9,6 +9,8 @@ from relabel.core.java import JavaError, LineFilter, find_jar, java_command
 from relabel.core.runtime import Runtime
 from relabel.sources.wordnet import find_meteor_jar
 
+LONGEST = 1024
+"""Most words of a text. In `relabel.sources.meteor.align`, the fields of a rank are wide enough for these."""
 _SILENCE = 600.0  # seconds that a program may take for all its lines; 100,000 lines take three
 
 

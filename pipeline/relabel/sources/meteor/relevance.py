@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,15 +13,14 @@ from typing_extensions import override
 from relabel.core.numeric.threads import run_chunks
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
-from relabel.corpus import Corpus, References
+from relabel.corpus import References
 from relabel.sources.finder import BlockFinder, Finder, Search
-from relabel.sources.relevance import Relevance, pool
+from relabel.sources.meteor.jar import LONGEST
+from relabel.sources.relevance import Relevance
 
 if TYPE_CHECKING:
     from relabel.sources.meteor.tables import Tables
 
-LONGEST = 1024
-"""Most words of a text. In `relabel.sources.meteor.align`, the fields of a rank are wide enough for these."""
 _PAIRS = 4096  # pairs per task of a thread
 
 
@@ -34,15 +33,11 @@ class MeteorRelevance(Relevance):
     `gate`: the opened label that selects the candidates of a search; `gate_top`: their number.
     """
 
-    corpus: Corpus
-    rows: range
-    pooling: Pooling
     tables: Tables
     with_text: Callable[[str, NDArray[np.int64]], Tables]
     threads: int
     gate: Relevance | None = None
     gate_top: int = 1000
-    failed: Rows = field(default_factory=lambda: np.empty(0, np.int32))
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
@@ -51,7 +46,7 @@ class MeteorRelevance(Relevance):
         sets = self.set_positions(references, how)
         each = np.repeat(self.positions(captions), np.diff(sets.indptr))
         scores = score_texts(self.tables, sets.rows, each.astype(np.int32), self.threads)
-        return pool(scores, sets.indptr, "max" if how == "set" else how)
+        return sets.pool(scores, "max" if how == "set" else how)
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:

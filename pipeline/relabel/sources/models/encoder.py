@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Runtime, pick_device
-from relabel.sources.models.embeddings import MODEL, OUTPUTS, TEXTS, TOKENIZER, Encoder
+from relabel.sources.models.base import MODEL, OUTPUTS, TEXTS, TOKENIZER, Encoder
 from relabel.sources.models.forward import (
     PROBES,
     Features,

@@ -40,7 +40,7 @@ from relabel.store.manifest import read_manifest
 from relabel.store.workdir import Steps, Work
 
 if TYPE_CHECKING:
-    from relabel.sources.models.embeddings import Encoder
+    from relabel.sources.models.base import Encoder
 
 
 _NOT_FINITE, _UNREADABLE = "the model gives no finite vector", "the model knows no word of it"
@@ -144,7 +144,7 @@ class Sbert(VectorSource[SbertParams]):
             self.params.pooling,
             read_vectors(encoding.folder, encoding.manifest),
             lambda text: _encode_text(encoder(), text),
-            read_failed_rows(encoding.folder, encoding.manifest),
+            failed=read_failed_rows(encoding.folder, encoding.manifest),
         )
 
     def _files(self, runtime: Runtime) -> ModelFiles:

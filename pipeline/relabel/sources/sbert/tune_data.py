@@ -11,7 +11,7 @@ inside it alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -25,9 +25,10 @@ from relabel.core.numeric.statistics import pearson
 from relabel.core.runtime import Runtime
 from relabel.corpus import REFERENCES, Corpus
 from relabel.datasets import fetch
-from relabel.datasets.cxc import METHODS, SIDES, Task, human_scores
+from relabel.datasets.cxc import METHODS, SIDES, Side, Task, human_scores
 from relabel.datasets.evaluation_sets.sick import TRAIN_FILE, read_relatedness
 from relabel.datasets.evaluation_sets.stsb import FILES, read_stsb
+from relabel.sources.judged import find_judged
 
 SentenceSet = Literal["stsb", "sick"]
 Numbers = NDArray[np.int64]
@@ -90,23 +91,21 @@ def read_judged_pairs(corpus: Corpus, sentences: Mapping[SentenceSet, Path]) -> 
         raise MissingError("the corpus has no val split, whose captions people judged", todo=_INGEST)
     rows, images = corpus.rows(("val",)), corpus.images(("val",))
     texts, image = corpus.texts[rows.start : rows.stop], corpus.image[rows.start : rows.stop] - np.int64(images.start)
-    caption_at = {name: i for i, name in enumerate(corpus.caption_ids[rows.start : rows.stop])}
-    image_at = {name: i for i, name in enumerate(corpus.image_ids[images.start : images.stop])}
     # Captions of an image are consecutive rows of the corpus.
     starts = corpus.indptr[images.start : images.stop + 1] - rows.start
     references = starts[:-1, None] + np.arange(REFERENCES)
 
-    def side(ids: Sequence[str], at: Mapping[str, int]) -> tuple[Numbers, Numbers]:
+    def side(kind: Side, judged: Numbers) -> tuple[Numbers, Numbers]:
         """Return the texts that stand for captions or images, and their images."""
-        if unknown := next((i for i in ids if i not in at), None):
-            raise MissingError(f"the corpus lacks {unknown}, which people judged", todo=_INGEST)
-        numbers = np.array([at[i] for i in ids], np.int64)
-        return (numbers[:, None], image[numbers]) if at is caption_at else (references[numbers], numbers)
+        if kind == "image":
+            return references[judged - images.start], judged - images.start
+        return judged[:, None] - rows.start, image[judged - rows.start]
 
     pairs = dict[str, Pairs]()
     for task in _TASKS:
-        human, ats = human_scores(task, "val"), [caption_at if kind == "caption" else image_at for kind in SIDES[task]]
-        (left, left_image), (right, right_image) = side(human.left, ats[0]), side(human.right, ats[1])
+        human = human_scores(task, "val")
+        judged = (numbers.astype(np.int64) for numbers in find_judged(human, corpus))
+        (left, left_image), (right, right_image) = map(side, SIDES[task], judged)
         pairs[task] = Pairs(left, right, human.score / 5, np.stack([left_image, right_image], axis=1))
     pairs[OTHER_IMAGES] = pairs["sits"].take(np.not_equal(*pairs["sits"].images.T))
     if (least := int(np.diff(starts).min())) < REFERENCES:

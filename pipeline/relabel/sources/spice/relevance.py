@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +14,7 @@ from relabel.core.numeric.csr import indptr_of
 from relabel.core.numeric.threads import run_chunks
 from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling, Rows, Scores
-from relabel.corpus import Corpus, References
+from relabel.corpus import References
 from relabel.sources.finder import Search, SlabFinder
 from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.sources.spice.load import Scenes
@@ -46,13 +46,9 @@ class SceneGraphRelevance(Relevance):
     `with_text`: parses a new text; returns the encoded rows followed by it.
     """
 
-    corpus: Corpus
-    rows: range
-    pooling: Pooling
     scenes: Scenes
     with_text: Callable[[str], Scenes]
     threads: int
-    failed: Rows = field(default_factory=lambda: np.empty(0, np.int32))
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:

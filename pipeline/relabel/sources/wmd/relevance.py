@@ -25,7 +25,7 @@ from typing_extensions import override
 from relabel.core.numeric.threads import run_chunks, single_blas_thread
 from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling, Rows, Scores
-from relabel.corpus import Corpus, References
+from relabel.corpus import References
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
 from relabel.sources.wmd.distance import CODES, Bags, distances, pool_to_captions
@@ -50,9 +50,6 @@ class WmdRelevance(Relevance):
         and the vectors of the new words.
     """
 
-    corpus: Corpus
-    rows: range
-    pooling: Pooling
     bags: Bags
     vectors: NDArray[np.float32]
     encode_text: NewText

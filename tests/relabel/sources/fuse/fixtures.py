@@ -10,10 +10,12 @@ from tests.relabel.sources.encodings import corpus_of
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.cosine import VectorRelevance
-from relabel.sources.fuse.model import Curve, Feature, FuseModel, Head, HeadName, Part
+from relabel.sources.fuse.model import FuseModel, Part
 from relabel.sources.fuse.relevance import FuseRelevance
-from relabel.sources.relevance import Relevance, pool
+from relabel.sources.relevance import Relevance
 from relabel.store.artefact import Recipe, build
+from relabel_train.scoring.fuse import Curve, Feature, Head, HeadName
+from relabel_train.scoring.references import pool
 
 PART = {"near": Part("cbow", False, {"source": "cbow"}), "far": Part("cider", False, {})}
 
@@ -25,7 +27,7 @@ class Table(Relevance):
     """
 
     def __init__(self, corpus: Corpus, seed: int = 0) -> None:
-        self.corpus, self.rows, self.pooling = corpus, range(len(corpus)), "set"
+        super().__init__(corpus, range(len(corpus)), "set")
         self.values = np.random.default_rng(seed).random((len(corpus), len(corpus)))
         self.requests = 0
 

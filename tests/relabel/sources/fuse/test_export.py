@@ -14,10 +14,11 @@ from tests.relabel.sources.fuse.test_fuse import fuse_project
 from relabel import stages
 from relabel.core.types import Pooling
 from relabel.corpus import References
-from relabel.sources.fuse.model import Feature, FuseModel, Head, HeadName, Part, without_rows
+from relabel.sources.fuse.model import FuseModel, Part, without_rows
 from relabel.sources.relevance import block_of_pairs
 from relabel.stages import Session, open_corpus
 from relabel_train.lookup import open_lookup
+from relabel_train.scoring.fuse import Feature, Head, HeadName
 
 
 @pytest.fixture(scope="module")

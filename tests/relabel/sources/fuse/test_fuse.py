@@ -19,10 +19,11 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import References
 from relabel.sources.finder import Search
-from relabel.sources.fuse.model import Feature, FuseModel, Part
+from relabel.sources.fuse.model import FuseModel, Part
 from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.sources.relevance import block_of_pairs
 from relabel.stages import Session
+from relabel_train.scoring.fuse import Feature
 
 POOLINGS: tuple[Pooling, ...] = ("set", "first", "max", "mean")
 

@@ -30,7 +30,7 @@ from relabel.sources.fuse import fit as fuse_fit
 from relabel.sources.fuse import tune
 from relabel.sources.fuse.altered import alter_captions, classify_words
 from relabel.sources.fuse.fit import Sample, TuneFuseParams, cross_validate, fit_head, fit_linear
-from relabel.sources.fuse.model import Curve, Feature, Head, read_model
+from relabel.sources.fuse.model import read_model
 from relabel.sources.fuse.tune import OUT_OF_FOLD, FuseInput, find_out_of_fold, judged_pairs, tune_fuse
 from relabel.sources.meteor import Meteor, MeteorParams
 from relabel.sources.relevance import Relevance
@@ -39,6 +39,7 @@ from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import version_of
 from relabel.store.workdir import Work
 from relabel_train.files import sha256_file
+from relabel_train.scoring.fuse import Curve, Feature, Head
 
 
 def test_a_head_is_a_sum_of_curves_between_0_and_its_cap() -> None:

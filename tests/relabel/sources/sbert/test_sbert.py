@@ -22,7 +22,7 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, References
 from relabel.judge.cxc import score_at_once
 from relabel.sources.cosine import VectorRelevance
-from relabel.sources.models.embeddings import Encoder
+from relabel.sources.models.base import Encoder
 from relabel.sources.models.encoder import SentenceEncoder
 from relabel.sources.sbert import Sbert, SbertParams, quantize
 from relabel.store.artefact import build
