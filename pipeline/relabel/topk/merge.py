@@ -31,9 +31,10 @@ class TopK(NamedTuple):
         """Allocate n empty lists."""
         return cls(np.empty((n, keep), np.int32), np.empty((n, keep)), np.zeros(n, np.int64))
 
-    def part(self, rows: slice) -> TopK:
-        """Return a view of some lists."""
-        return TopK(*(column[rows] for column in self))
+    def assign(self, rows: slice | I8, lists: TopK) -> None:
+        """Replace some lists."""
+        for column, values in zip(self, lists, strict=True):
+            column[rows] = values
 
 
 def topk_bytes(keep: int) -> int:
@@ -72,13 +73,10 @@ def _merge(out: TopK, owner: I8, begin: I8, end: I8, numbers: I4, scores: F8, ex
         old_numbers, old_scores = out.numbers[row, :count].copy(), out.scores[row, :count].copy()
         while n < keep and (old < count or new < stop):
             # The next entry is the better of the two heads by (-score, number).
-            if new == stop or (
-                old < count
-                and (
-                    old_scores[old] > scores[new]
-                    or (old_scores[old] == scores[new] and old_numbers[old] < numbers[new])
-                )
-            ):
+            take_old = old < count and (new == stop or old_scores[old] >= scores[new])
+            if take_old and new < stop and old_scores[old] == scores[new]:
+                take_old = old_numbers[old] < numbers[new]
+            if take_old:
                 number, score = old_numbers[old], old_scores[old]
                 old += 1
             else:

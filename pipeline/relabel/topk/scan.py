@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from threading import Lock, local
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,10 +36,8 @@ _TILES_PER_RUN = 16  # consecutive tiles of one row of tiles that a thread takes
 _WORD = 64  # products that are compared with their limits before any is looked at alone
 _SAMPLE = 4096  # candidates of the sample that sets the first floors
 
-Slabs = Callable[[], Iterable[tuple[int, "Side"]]]
-"""Returns the candidates, slab by slab, each with the number of its first candidate."""
-T = TypeVar("T")
-R = TypeVar("R")
+Slabs = Iterable[tuple[int, "Side"]]
+"""The candidates, slab by slab, each with the number of its first candidate."""
 
 
 class Buffers(NamedTuple):
@@ -51,6 +49,7 @@ class Buffers(NamedTuple):
     `inverse`: (n,) float32; 1 / scale. `error`: (n,) float32; norm of the error / scale.
     `slope`: (n,) float32; norm of the low-precision vector / scale.
     `slack`: (n,) float64; see `error_bound`.
+    `known`: (n,) float64; scores that `keep` candidates elsewhere reach; -inf where nothing is known.
     `floor`: (n,) float64; lower bound of the k-th best exact score, or a guess of one; inf for a query without list.
     `limit`: (n,) float32; (floor - slack) / scale.
     `numbers`, `scores`, `sizes`: (n, capacity) int32 and float64, (n,) int32; candidates with exact scores.
@@ -60,6 +59,7 @@ class Buffers(NamedTuple):
     error: F4
     slope: F4
     slack: F8
+    known: F8
     floor: F8
     limit: F4
     numbers: I4
@@ -69,14 +69,10 @@ class Buffers(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """Queries or candidates: their low-precision vectors, the operands of their exact scores, and their buffers.
-
-    `known`: (n,) float64; scores that `keep` candidates elsewhere reach; -inf where nothing is known.
-    """
+    """Queries or candidates: their low-precision vectors, the operands of their exact scores, and their buffers."""
 
     vectors: Screened
     sets: Sets
-    known: F8
     buffers: Buffers
 
     def __len__(self) -> int:
@@ -88,10 +84,9 @@ def make_side(vectors: Screened, sets: Sets, known: F8, capacity: int) -> Side:
     n, inverse = len(known), 1 / vectors.scale
     # All scores of a zero vector are 0: its list needs no scan.
     floor = np.where(vectors.norm > 0, known, np.inf)
-    columns = [column.astype(np.float32) for column in (inverse, vectors.error * inverse, vectors.size * inverse)]
+    columns = (column.astype(np.float32) for column in (inverse, vectors.error * inverse, vectors.size * inverse))
     held = np.empty((n, capacity), np.int32), np.empty((n, capacity)), np.zeros(n, np.int32)
-    buffers = Buffers(columns[0], columns[1], columns[2], np.empty(n), floor, np.empty(n, np.float32), *held)
-    return Side(vectors, sets, known, buffers)
+    return Side(vectors, sets, Buffers(*columns, np.empty(n), known, floor, np.empty(n, np.float32), *held))
 
 
 def set_limits(side: Side, candidates: Screened) -> None:
@@ -99,11 +94,6 @@ def set_limits(side: Side, candidates: Screened) -> None:
     buffers, members = side.buffers, int(np.diff(side.sets.indptr).max(initial=1))
     buffers.slack[:] = error_bound(side.vectors, candidates, side.sets.vectors.shape[1] + members)
     buffers.limit[:] = (buffers.floor - buffers.slack) * buffers.inverse
-
-
-def buffer_bytes(capacity: int) -> int:
-    """Return the bytes that the buffer of one query takes."""
-    return 12 * capacity + 40
 
 
 def count_products(m: int, n: int, itself: bool) -> int:
@@ -144,7 +134,7 @@ def scan_tiles(
             diagonal = itself and i == j
             two_way = both and not diagonal
             with row_locks[i], column_locks[j] if two_way else nullcontext():
-                _scan(tile, left.sets, right.sets, left.buffers, right.buffers, a.start, b.start, first, two_way, keep)
+                _scan(tile, left.sets, right.sets, left.buffers, right.buffers, a.start, b.start, first, keep, two_way)
             done += count_products(len(a), len(b), diagonal)
         return done
 
@@ -188,31 +178,29 @@ def write_best(side: Side, slabs: Slabs, keep: int, candidates: range, threads: 
 
     `slabs`: the candidates that were scanned. `candidates`: their numbers in the lists.
     """
-    lists, wrong = finish(side, keep, candidates, threads)
+    lists = finish(side, keep, candidates, threads)
+    wrong = np.flatnonzero(lists.sizes < 0)
     if len(wrong):
-        some = side.vectors.part(wrong), side.sets.take(wrong), side.known[wrong]
-        again = make_side(*some, side.buffers.numbers.shape[1])
-        for first, slab in slabs():
+        known, capacity = side.buffers.known[wrong], side.buffers.numbers.shape[1]
+        again = make_side(side.vectors.part(wrong), side.sets.take(wrong), known, capacity)
+        for first, slab in slabs:
             scan_tiles(again, slab, False, first, keep, threads)
-        for column, values in zip(lists, finish(again, keep, candidates, threads)[0], strict=True):
-            column[wrong] = values
+        lists.assign(wrong, finish(again, keep, candidates, threads))
     return lists
 
 
-def finish(side: Side, keep: int, candidates: range, threads: int) -> tuple[TopK, I8]:
-    """Sort the buffers of a side into lists; return them and the queries whose first floor was too high."""
-    lists, wrong = TopK.empty(len(side), keep), np.zeros(len(side), np.bool_)
+def finish(side: Side, keep: int, candidates: range, threads: int) -> TopK:
+    """Sort the buffers of a side into lists; a list has size -1 if the first floor of its query was too high."""
+    lists = TopK.empty(len(side), keep)
 
     def run(start: int, stop: int) -> None:
-        _finish(
-            side.buffers, side.vectors.norm, side.known, lists, wrong, start, stop, candidates.start, candidates.stop
-        )
+        _finish(side.buffers, lists, start, stop, candidates.start, candidates.stop)
 
     run_chunks(run, len(side), threads, -(-len(side) // (4 * threads)))
-    return lists, np.flatnonzero(wrong)
+    return lists
 
 
-def one_thread_each(work: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[R]:
+def one_thread_each(work: Callable[[Any], Any], items: Sequence[Any], workers: int) -> Iterator[Any]:
     """Call `work` on every item in `workers` threads, each with one torch thread, in full float32; yield the results.
 
     Threads never wait for each other inside an operator, which is where a busy machine loses most of its time. Results
@@ -238,13 +226,13 @@ def _scan(
     tile: Any,
     left: Sets,
     right: Sets,
-    queries: Buffers,
-    others: Buffers,
+    mine: Buffers,
+    theirs: Buffers,
     i0: int,
     j0: int,
     first: int,
-    both: bool,
     keep: int,
+    both: bool,
 ) -> None:
     """Add the pairs of a tile that reach a floor to the buffers of its rows and, if `both`, of its columns.
 
@@ -254,15 +242,13 @@ def _scan(
     # The loops use arrays and no tuples, and few calls: counting references takes longer than a score.
     vectors, indptr, members, pooling = left
     candidates, columns = right.members, slice(j0, j0 + tile.shape[1])
-    inverse, error, slope, slack, floor, limit, numbers, scores, sizes = queries
-    inverse_, error_, slope_, slack_, floor_, limit_, numbers_, scores_, sizes_ = others
+    inverse, error, slope, slack, _, floor, limit, numbers, scores, sizes = mine
+    inverse_, error_, slope_, slack_, _, floor_, limit_, numbers_, scores_, sizes_ = theirs
     hits = np.empty(tile.shape[1] + 1, np.int64)
     for i in range(len(tile)):
         q = i0 + i
-        count = _find(
-            *(tile[i], both, limit[q], slope[q], inverse[q], error[q]),
-            *(inverse_[columns], error_[columns], limit_[columns], slope_[columns], hits),
-        )
+        query, others = (limit[q], slope[q], inverse[q], error[q]), (inverse_[columns], error_[columns])
+        count = _find(tile[i], both, query, *others, limit_[columns], slope_[columns], hits)
         for h in range(count):
             p = j0 + hits[h]
             x = score(vectors, members, indptr[q], indptr[q + 1], candidates[p], pooling)
@@ -281,21 +267,9 @@ def _scan(
 
 
 @jit
-def _find(
-    row: Any,
-    both: bool,
-    limit: float,
-    slope: float,
-    inverse: float,
-    error: float,
-    inverses: F4,
-    errors: F4,
-    limits: F4,
-    slopes: F4,
-    hits: I8,
-) -> int:
+def _find(row: Any, both: bool, query: Any, inverses: F4, errors: F4, limits: F4, slopes: F4, hits: I8) -> int:
     """Write the columns whose product reaches the limit of the row or, if `both`, their own; return their number."""
-    count, words = 0, len(row) // _WORD
+    (limit, slope, inverse, error), count, words = query, 0, len(row) // _WORD
     # Loops from 0 over a constant width compile to vector instructions.
     shape = words, _WORD
     full = words * _WORD
@@ -346,28 +320,19 @@ def _cut(i: int, keep: int, numbers: I4, scores: F8, sizes: I4, floor: F8) -> No
 
 
 @jit
-def _finish(
-    buffers: Buffers,
-    norm: F8,
-    known: F8,
-    lists: TopK,
-    wrong: NDArray[np.bool_],
-    start: int,
-    stop: int,
-    lowest: int,
-    end: int,
-) -> None:
-    keep = lists.numbers.shape[1]
+def _finish(buffers: Buffers, lists: TopK, start: int, stop: int, lowest: int, end: int) -> None:
+    known, keep = buffers.known, lists.numbers.shape[1]
     for i in range(start, stop):
         n, size, numbers, scores = 0, buffers.sizes[i], lists.numbers[i], lists.scores[i]
-        if norm[i] == 0.0:
-            # Every candidate scores 0; ties go to the lowest numbers.
+        if buffers.floor[i] == np.inf:
+            # Every candidate of a zero vector scores 0; ties go to the lowest numbers.
             n = min(keep, end - lowest)
             for e in range(n):
                 numbers[e], scores[e] = lowest + e, 0.0
+        elif size < keep and buffers.floor[i] > known[i]:
+            # A floor that is not a known score is a guess, or the k-th of a buffer that was full.
+            n = -1
         else:
-            # A floor that is no known score is a guess, or the k-th of a buffer that was full.
-            wrong[i] = size < keep and buffers.floor[i] > known[i]
             by_number = np.argsort(buffers.numbers[i, :size])
             order = by_number[np.argsort(-buffers.scores[i, :size][by_number], kind="mergesort")]
             # A score equal to the known one is kept: it may win by its lower number.

@@ -10,7 +10,7 @@ run at the same time leave out less, so that the bound is 12 * keep * G * C byte
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,17 +32,16 @@ _LISTS = 4096  # lists that are written or read at a time
 _ENTRY = np.dtype([("score", np.float64), ("number", np.int32)])
 
 
-def write_lists(path: Path, sides: Iterable[TopK]) -> None:
+def write_lists(path: Path, sides: Sequence[TopK]) -> None:
     """Write the lists of one or two groups, n in total: (n + 1,) int64 offsets, then the entries of all lists."""
-    sides = list(sides)
     with path.open("wb") as file:
         file.write(np.cumsum(np.concatenate([[0], *(lists.sizes for lists in sides)])).data)
         for lists in sides:
             for start in range(0, len(lists.sizes), _LISTS):
-                some = lists.part(slice(start, start + _LISTS))
-                valid = np.arange(some.numbers.shape[1]) < some.sizes[:, None]
-                entries = np.empty(int(some.sizes.sum()), _ENTRY)
-                entries["score"], entries["number"] = some.scores[valid], some.numbers[valid]
+                numbers, scores, sizes = (column[start : start + _LISTS] for column in lists)
+                valid = np.arange(numbers.shape[1]) < sizes[:, None]
+                entries = np.empty(int(sizes.sum()), _ENTRY)
+                entries["score"], entries["number"] = scores[valid], numbers[valid]
                 file.write(entries.data)
 
 
@@ -66,14 +65,10 @@ class SelfJoin:
     def step(self, work: Work) -> Step:
         """Divide the candidates into groups; return one task per pair of groups."""
         blocking = load_or_choose_blocking(work, len(self.positions), self.keep, self.vectors.shape[1], self.runtime)
-        tasks = [
-            Task(
-                blocking.file((a, b)),
-                partial(self._write, work, blocking, a, b),
-                count_products(len(blocking[a]), len(blocking[b]), a == b),
-            )
-            for a, b in blocking.pairs
-        ]
+        tasks = []
+        for a, b in blocking.pairs:
+            products = count_products(len(blocking[a]), len(blocking[b]), a == b)
+            tasks.append(Task(blocking.file((a, b)), partial(self._write, work, blocking, a, b), products))
         return Step("pairs of groups", "products", tasks)
 
     def _write(self, work: Work, blocking: GroupLayout, a: int, b: int, path: Path) -> None:
@@ -85,11 +80,8 @@ class SelfJoin:
         for g, other in groups.items():
             raise_floors(sides[g], sides[other].vectors, len(blocking[other]), keep, threads)
         scan_tiles(sides[a], sides[b], True, 0, keep, threads, self.runtime.progress.advance)
-        found = {}
-        for g, other in groups.items():
-            slab = sides[other]
-            found[g] = write_best(sides[g], lambda slab=slab: [(0, slab)], keep, blocking[other], threads)
-        write_lists(path, found.values())
+        best = [write_best(sides[g], [(0, sides[o])], keep, blocking[o], threads) for g, o in groups.items()]
+        write_lists(path, best)
 
     def read(self, work: Work, numbers: I8) -> TopK:
         """Read the lists of some candidates from the files of all pairs of groups.
@@ -105,9 +97,8 @@ class SelfJoin:
                 lo, hi = np.searchsorted(numbers, [start, min(start + _LISTS, group.stop)]).tolist()
                 if lo < hi:
                     rows = range(int(numbers[lo]), int(numbers[hi - 1]) + 1)
-                    merged = self._merge_files(work, blocking, g, rows)
-                    for column, values in zip(lists, merged, strict=True):
-                        column[lo:hi] = values[numbers[lo:hi] - rows.start]
+                    merged, index = self._merge_files(work, blocking, g, rows), numbers[lo:hi] - rows.start
+                    lists.assign(slice(lo, hi), TopK(*(column[index] for column in merged)))
         return lists
 
     def _merge_files(self, work: Work, blocking: GroupLayout, g: int, rows: range) -> TopK:

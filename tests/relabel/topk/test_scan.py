@@ -23,5 +23,5 @@ def test_any_first_floor_gives_the_lists_of_the_reference(kind: Screen, floor: f
     side = make_side(held, sets, unknown, 20)
     side.buffers.floor[:] = np.maximum(floor, side.buffers.floor)
     scan_tiles(side, side, True, 0, keep, 2)
-    lists = write_best(side, lambda: [(0, side)], keep, range(700), 2)
+    lists = write_best(side, [(0, side)], keep, range(700), 2)
     assert_equal(lists, search_by_sorting(vectors, References.single(np.arange(700)), np.arange(700), keep, "max"))
