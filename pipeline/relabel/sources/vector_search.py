@@ -18,13 +18,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from relabel.core.numeric.csr import owners
 from relabel.core.runtime import Advance, Runtime, pick_device
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import positions_in
 from relabel.store.workdir import Step, Work
-from relabel.topk.merge import TopK, merge_references, topk_bytes
+from relabel.topk.merge import TopK, merge_lists, topk_bytes
 from relabel.topk.query_search import GpuSearch, QuerySearch
 from relabel.topk.screen import Screen
 from relabel.topk.self_join import SelfJoin
@@ -79,7 +80,9 @@ class VectorFinder(Finder):
             merged = TopK.empty(len(complete), self.search.width)
             # A query that is a candidate itself is left out of its own list.
             left_out = self._candidate_numbers(exclude[complete])
-            merge_references(indptr, members, lists, left_out, np.full(len(self._candidates), -1, np.int32), merged)
+            begin = members * lists.numbers.shape[1]
+            flat = begin, begin + lists.sizes[members], lists.numbers.reshape(-1), lists.scores.reshape(-1)
+            merge_lists(merged, owners(indptr), *flat, len(self._candidates), left_out)
             filled = np.arange(self.search.width) < merged.sizes[:, None]
             numbers[complete] = np.where(filled, merged.numbers, -1)
             scores[complete] = np.where(filled, merged.scores, np.nan)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from relabel.core.runtime import Runtime
 from relabel.store.workdir import Work
 from relabel.topk.merge import topk_bytes
-from relabel.topk.scan import buffer_bytes
 
 BLOCKING = "groups.json"
 _MAX_GROUP = 3 << 15  # candidates per group: an interrupted run loses the ten seconds or so of a pair of groups
@@ -28,6 +27,11 @@ def buffer_capacity(keep: int, candidates: int) -> int:
     It is about twice `keep`: a larger one is cut less often, and a smaller one raises the floors earlier.
     """
     return max(1, min(candidates, 2 * keep + 32))
+
+
+def buffer_bytes(capacity: int) -> int:
+    """Return the bytes that the buffer of one query takes."""
+    return 12 * capacity + 40
 
 
 def group_bytes(rows: int, keep: int, width: int) -> int:

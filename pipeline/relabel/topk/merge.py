@@ -31,10 +31,10 @@ class TopK(NamedTuple):
         """Allocate n empty lists."""
         return cls(np.empty((n, keep), np.int32), np.empty((n, keep)), np.zeros(n, np.int64))
 
-    def part(self, rows: range) -> TopK:
-        """Return a view of some lists."""
-        part = slice(rows.start, rows.stop)
-        return TopK(self.numbers[part], self.scores[part], self.sizes[part])
+    def assign(self, rows: slice | I8, lists: TopK) -> None:
+        """Replace some lists."""
+        for column, values in zip(self, lists, strict=True):
+            column[rows] = values
 
 
 def topk_bytes(keep: int) -> int:
@@ -47,67 +47,45 @@ def kth_scores(lists: TopK) -> F8:
     return np.where(lists.sizes == lists.scores.shape[1], lists.scores[:, -1], -np.inf)
 
 
-@jit
-def merge_sorted(best: TopK, first: int, offsets: I8, numbers: I4, scores: F8) -> None:
-    """Merge further lists into `best`, from list `first` on; no candidate is in both.
+def merge_lists(
+    out: TopK, owner: I8, begin: I8, end: I8, numbers: I4, scores: F8, candidates: int, exclude: I8 | None = None
+) -> None:
+    """Merge m lists into the n lists of `out`; a candidate that several of them hold keeps its highest score.
 
-    `offsets`: (m + 1,) int64; list i is ``offsets[i]:offsets[i + 1]`` of `numbers` and `scores`, ordered by (-score,
-    number).
+    `owner`: (m,) int64; the list of `out` that takes each list. `begin`, `end`: (m,) int64; list i is
+    ``begin[i]:end[i]`` of `numbers` and `scores`, ordered by (-score, number). `candidates`: number of all candidates.
+    `exclude`: (n,) int64; number of the candidate to leave out; -1 for none.
     """
-    keep = best.numbers.shape[1]
-    for i in range(len(offsets) - 1):
-        row, new, stop = first + i, offsets[i], offsets[i + 1]
-        count, old = best.sizes[row], 0
+    left_out = np.full(len(out.sizes), -1) if exclude is None else exclude
+    _merge(out, owner, begin, end, numbers, scores, left_out, np.full(candidates, -1, np.int32))
+
+
+@jit
+def _merge(out: TopK, owner: I8, begin: I8, end: I8, numbers: I4, scores: F8, exclude: I8, seen: I4) -> None:
+    keep = out.numbers.shape[1]
+    for i in range(len(owner)):
+        row, new, stop = owner[i], begin[i], end[i]
+        count, old, n = out.sizes[row], 0, 0
         # Nothing to merge, or the list is full and its last entry beats the first new one.
-        if new == stop or (count == keep and scores[new] < best.scores[row, keep - 1]):
+        if new == stop or (count == keep and scores[new] < out.scores[row, keep - 1]):
             continue
         # Copy the old entries, since their row is overwritten from its beginning.
-        old_numbers, old_scores = best.numbers[row, :count].copy(), best.scores[row, :count].copy()
-        n = 0
+        old_numbers, old_scores = out.numbers[row, :count].copy(), out.scores[row, :count].copy()
         while n < keep and (old < count or new < stop):
             # The next entry is the better of the two heads by (-score, number).
-            take_old = new == stop
-            if not take_old and old < count:
-                take_old = old_scores[old] > scores[new] or (
-                    old_scores[old] == scores[new] and old_numbers[old] < numbers[new]
-                )
+            take_old = old < count and (new == stop or old_scores[old] >= scores[new])
+            if take_old and new < stop and old_scores[old] == scores[new]:
+                take_old = old_numbers[old] < numbers[new]
             if take_old:
-                best.numbers[row, n], best.scores[row, n] = old_numbers[old], old_scores[old]
+                number, score = old_numbers[old], old_scores[old]
                 old += 1
             else:
-                best.numbers[row, n], best.scores[row, n] = numbers[new], scores[new]
+                number, score = numbers[new], scores[new]
                 new += 1
-            n += 1
-        best.sizes[row] = n
-
-
-@jit
-def merge_references(indptr: I8, members: I8, lists: TopK, exclude: I8, seen: I4, out: TopK) -> None:
-    """Merge the lists of the members of each set; a duplicate keeps its highest score.
-
-    `indptr`, `members`: (q + 1,) int64 and (indptr[-1],) int64; set i has the lists ``members[indptr[i]:indptr[i +
-    1]]``. `exclude`: (q,) int64; number of the candidate to leave out; -1 for none. `seen`: (C,) int32; scratch memory,
-    -1 everywhere before the call. `out`: overwritten; q lists.
-    """
-    width = out.numbers.shape[1]
-    for i in range(len(indptr) - 1):
-        set_lists = members[indptr[i] : indptr[i + 1]]
-        heads, n = np.zeros(len(set_lists), np.int64), 0
-        while n < width:
-            # Find the best head by (-score, number); sets are small (five references), so a linear search is fastest.
-            best, top, first = -1, 0.0, np.int32(-1)
-            for m in range(len(set_lists)):
-                if heads[m] < lists.sizes[set_lists[m]]:
-                    score, number = lists.scores[set_lists[m], heads[m]], lists.numbers[set_lists[m], heads[m]]
-                    if best < 0 or score > top or (score == top and number < first):
-                        best, top, first = m, score, number
-            if best < 0:  # all lists are used up
-                break
-            heads[best] += 1
-            # Entries come in falling order, so a candidate is first met with its highest score. Storing the set's
-            # number in `seen` spares clearing it between sets.
-            if first != exclude[i] and seen[first] != i:
-                seen[first] = i
-                out.numbers[i, n], out.scores[i, n] = first, top
+            # Entries come in falling order, so a candidate is first met with its highest score. Storing the number of
+            # the merged list in `seen` spares clearing it.
+            if seen[number] != i and number != exclude[row]:
+                seen[number] = i
+                out.numbers[row, n], out.scores[row, n] = number, score
                 n += 1
-        out.sizes[i] = n
+        out.sizes[row] = n

@@ -10,9 +10,9 @@ therefore changes no result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,10 @@ from relabel.core.numeric.kernels import jit
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import References
-from relabel.topk.blocking import buffer_capacity
-from relabel.topk.exact_scores import CODES, Sets, score
+from relabel.topk.blocking import buffer_bytes, buffer_capacity
+from relabel.topk.exact_scores import CODES, Sets, score_pairs
 from relabel.topk.merge import TopK, topk_bytes
-from relabel.topk.scan import Buffers, Side, buffer_bytes, finish, make_side, raise_floors, scan_tiles, write_best
+from relabel.topk.scan import Side, Slabs, finish, make_side, raise_floors, scan_tiles, set_limits, write_best
 from relabel.topk.screen import Screen, Screened, fastest_screen, screen
 
 F4 = NDArray[np.float32]
@@ -68,21 +68,17 @@ class QuerySearch:
 
     def search(self, sets: References) -> TopK:
         """Find the best candidates of q sets of positions in `vectors`, all of them finite."""
+        threads, count = self.runtime.threads, len(self.positions)
         lists = TopK.empty(len(sets), self.keep)
         for a in range(0, len(sets), self.batch_sets):
-            batch = sets.take(np.arange(a, min(a + self.batch_sets, len(sets))))
-            self._search(batch, lists.part(range(a, a + len(batch))))
+            batch = np.arange(a, min(a + self.batch_sets, len(sets)))
+            queries = self.prepare(sets.take(batch), buffer_capacity(self.keep, count))
+            for first, slab in self._slabs():
+                if first == 0:
+                    raise_floors(queries, slab.vectors, count, self.keep, threads)
+                scan_tiles(queries, slab, False, first, self.keep, threads)
+            lists.assign(batch, write_best(queries, self._slabs(), self.keep, range(count), threads))
         return lists
-
-    def _search(self, sets: References, lists: TopK) -> None:
-        threads, count = self.runtime.threads, len(self.positions)
-        queries = self.prepare(sets, buffer_capacity(self.keep, count))
-        for first, slab in self._slabs():
-            if first == 0:
-                raise_floors(queries, slab.vectors, count, self.keep, threads)
-            scan_tiles(queries, slab, "one way", first, self.keep, threads)
-        known, rows = np.full(len(sets), -np.inf), range(len(sets))
-        write_best(queries, known, self._slabs, lists, rows, range(count), threads)
 
     def prepare(self, sets: References, capacity: int) -> Side:
         """Prepare sets of positions, each screened by its mean, with buffers of some candidates."""
@@ -92,41 +88,26 @@ class QuerySearch:
         _mean_vectors(self.vectors, sets.indptr[:-1], sizes, members, vectors, norm)
         # The exact score of a set is a sum over all its vectors, so its float64 error follows from their mean norm,
         # which may exceed the norm of the mean.
-        screened = screen(vectors, self._kind)._replace(norm=norm * (1 + 1e-9))
-        addends = int(np.diff(sets.indptr).max()) + self.vectors.shape[1]
+        held = screen(vectors, self._kind)._replace(norm=norm * (1 + 1e-9))
         exact = Sets(self.vectors, sets.indptr, members, CODES[self.pooling])
-        # The bound must hold for the candidates of all slabs.
-        return make_side(screened, exact, self.largest, np.full(len(sets), -np.inf), capacity, addends)
+        return make_side(held, exact, np.full(len(sets), -np.inf), capacity)
 
-    def _slabs(self) -> Iterator[tuple[int, Side]]:
-        """Yield the candidates in ranges that fit into a quarter of the memory; a single slab is kept."""
-        if len(self._ranges) == 1:
-            yield 0, self._only
-            return
-        for slab in self._ranges:
-            yield slab.start, self._side(slab)
-
-    def _side(self, slab: range) -> Side:
-        positions = self.positions[slab.start : slab.stop]
-        vectors = screen(self.vectors[positions], self._kind)
-        sets = Sets.single(self.vectors, positions)
-        # Candidates have no lists.
-        return make_side(vectors, sets, vectors, np.full(len(slab), np.inf), 0, 0)
-
-    @cached_property
-    def _only(self) -> Side:
-        return self._side(self._ranges[0])
-
-    @cached_property
-    def _ranges(self) -> list[range]:
+    def _slabs(self) -> Slabs:
+        """Return the candidates in ranges that fit into a quarter of the memory."""
         fit = max(_MIN_SLAB, (self.runtime.memory - _FIXED_BYTES) // 4 // (8 * self.vectors.shape[1] + 24))
-        return [range(a, min(a + fit, len(self.positions))) for a in range(0, len(self.positions), fit)]
+        return ((start, self._slab(start, fit)) for start in range(0, len(self.positions), fit))
 
     @cached_property
-    def largest(self) -> Screened:
-        """Vectors that have the largest norms of all candidates."""
-        norms = [[column.max(initial=0.0) for column in slab.vectors[1:]] for _, slab in self._slabs()]
-        return Screened(self._only.vectors.values[:0], *np.max(norms, axis=0)[:, None])
+    def _slab(self) -> Callable[[int, int], Side]:
+        """Function that prepares the candidates from a number on; a single slab is prepared once."""
+
+        def prepare(start: int, size: int) -> Side:
+            positions = self.positions[start : start + size]
+            held = screen(self.vectors, self._kind, positions)
+            # Candidates have no lists.
+            return make_side(held, Sets.single(self.vectors, positions), np.full(len(positions), np.inf), 0)
+
+        return lru_cache(1)(prepare)
 
     @property
     def _kind(self) -> Screen:
@@ -167,29 +148,31 @@ class GpuSearch:
         lists = TopK.empty(len(sets), self.processor.keep)
         for a in range(0, len(sets), _QUERIES):
             rows = np.arange(a, min(a + _QUERIES, len(sets)))
-            undecided = rows[self._search(sets.take(rows), lists.part(range(a, a + len(rows))))]
-            if len(undecided):
-                rest = self.processor.search(sets.take(undecided))
-                lists.numbers[undecided], lists.scores[undecided] = rest.numbers, rest.scores
-                lists.sizes[undecided] = rest.sizes
+            best, decided = self._search(sets.take(rows))
+            lists.assign(rows, best)
+            if not decided.all():
+                rest = rows[~decided]
+                lists.assign(rest, self.processor.search(sets.take(rest)))
         return lists
 
-    def _search(self, sets: References, lists: TopK) -> NDArray[np.bool_]:
-        """Fill in the lists of queries that are decided; return a mask of the others, (q,) bool."""
-        keep, candidates = self.processor.keep, len(self.processor.positions)
-        queries, no_floor = self.processor.prepare(sets, self._count), np.full(len(sets), -np.inf)
+    def _search(self, sets: References) -> tuple[TopK, NDArray[np.bool_]]:
+        """Return the lists of q sets and a mask of the queries that are decided, (q,) bool."""
+        search = self.processor
+        keep, count, queries = search.keep, len(search.positions), search.prepare(sets, self._count)
+        set_limits(queries, self._largest)
         values, numbers = self._pick(queries.vectors.values)
         # The exact k-th best is at least values[k - 1] - slack. A candidate below values[k - 1] - 2 * slack has an
         # exact score below that, and cannot be among the best.
-        slack = queries.buffers.slack + queries.vectors.size * self.processor.largest.error
-        lowest = values[:, keep - 1].astype(np.float64) - 2 * slack
+        lowest = values[:, keep - 1].astype(np.float64) - 2 * queries.buffers.slack
         # All candidates that were not picked score at most as high as the last one that was.
-        decided: NDArray[np.bool_] = (values[:, -1] < lowest) | (values.shape[1] == candidates)
-        queries.buffers.numbers[:] = numbers
-        queries.buffers.sizes[:] = np.where(decided, (values >= lowest[:, None]).sum(axis=1), 0)
-        _score_picked(queries.sets, self.processor.positions, queries.buffers)
-        finish(queries, no_floor, lists, range(len(sets)), range(candidates), self.processor.runtime.threads)
-        return ~decided
+        decided: NDArray[np.bool_] = (values[:, -1] < lowest) | (values.shape[1] == count)
+        # Scores fall, so those to be scored exactly are at the beginning of each buffer.
+        chosen = (values >= lowest[:, None]) & decided[:, None]
+        candidates = search.positions[numbers[chosen]]
+        exact = score_pairs(search.vectors, sets.take(np.nonzero(chosen)[0]), candidates, search.pooling)
+        queries.buffers.numbers[:], queries.buffers.scores[chosen] = numbers, exact
+        queries.buffers.sizes[:] = chosen.sum(axis=1)
+        return finish(queries, keep, range(count), search.runtime.threads), decided
 
     @property
     def _count(self) -> int:
@@ -222,29 +205,25 @@ class GpuSearch:
             yield first, self._copy(numbers) if self._resident is None else self._resident[numbers]
 
     @cached_property
+    def _largest(self) -> Screened:
+        """The candidate with the largest norm, which bounds the error of all; float32 copies have none of their own."""
+        import torch
+
+        norms = [torch.linalg.vector_norm(slab, dim=1, dtype=torch.float64) for _, slab in self._slabs()]
+        return screen(self.processor.vectors, "float32", self.processor.positions[[int(torch.cat(norms).argmax())]])
+
+    @cached_property
     def _resident(self) -> Any:
         """All candidates on the device, if they take at most half of its free memory; else None."""
+        import torch
+
         size = 4 * len(self.processor.positions) * self.processor.vectors.shape[1]
-        return self._copy(slice(None)) if size <= self._free() // 2 else None
+        # The memory of device "cpu" holds the candidates already.
+        free = 0 if self.device == "cpu" else torch.cuda.mem_get_info(self.device)[0]
+        return self._copy(slice(None)) if size <= free // 2 else None
 
     def _copy(self, numbers: slice) -> Any:
         """Copy candidates to the device."""
         import torch
 
         return torch.from_numpy(self.processor.vectors[self.processor.positions[numbers]]).to(self.device)
-
-    def _free(self) -> int:
-        """Return the free bytes of a GPU; 0 for device "cpu", whose memory holds the candidates already."""
-        import torch
-
-        return 0 if self.device == "cpu" else torch.cuda.mem_get_info(self.device)[0]
-
-
-@jit
-def _score_picked(sets: Sets, positions: I8, buffers: Buffers) -> None:
-    """Score the candidates in buffers exactly."""
-    vectors, indptr, members, pooling = sets
-    numbers, scores, sizes = buffers.numbers, buffers.scores, buffers.sizes
-    for i in range(len(sizes)):
-        for e in range(sizes[i]):
-            scores[i, e] = score(vectors, members, indptr[i], indptr[i + 1], positions[numbers[i, e]], pooling)

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from threading import Lock, local
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,12 +36,8 @@ _TILES_PER_RUN = 16  # consecutive tiles of one row of tiles that a thread takes
 _WORD = 64  # products that are compared with their limits before any is looked at alone
 _SAMPLE = 4096  # candidates of the sample that sets the first floors
 
-Slabs = Callable[[], Iterable[tuple[int, "Side"]]]
-"""Returns the candidates, slab by slab, each with the number of its first candidate."""
-T = TypeVar("T")
-R = TypeVar("R")
-Mode = Literal["one way", "both ways", "itself"]
-"""Sides whose buffers are filled: the left one, both, or both of one side that is scanned against itself."""
+Slabs = Iterable[tuple[int, "Side"]]
+"""The candidates, slab by slab, each with the number of its first candidate."""
 
 
 class Buffers(NamedTuple):
@@ -53,6 +49,7 @@ class Buffers(NamedTuple):
     `inverse`: (n,) float32; 1 / scale. `error`: (n,) float32; norm of the error / scale.
     `slope`: (n,) float32; norm of the low-precision vector / scale.
     `slack`: (n,) float64; see `error_bound`.
+    `known`: (n,) float64; scores that `keep` candidates elsewhere reach; -inf where nothing is known.
     `floor`: (n,) float64; lower bound of the k-th best exact score, or a guess of one; inf for a query without list.
     `limit`: (n,) float32; (floor - slack) / scale.
     `numbers`, `scores`, `sizes`: (n, capacity) int32 and float64, (n,) int32; candidates with exact scores.
@@ -62,6 +59,7 @@ class Buffers(NamedTuple):
     error: F4
     slope: F4
     slack: F8
+    known: F8
     floor: F8
     limit: F4
     numbers: I4
@@ -81,41 +79,47 @@ class Side:
         return len(self.buffers.floor)
 
 
-def make_side(vectors: Screened, sets: Sets, others: Screened, floor: F8, capacity: int, addends: int) -> Side:
-    """Prepare a side. `others`: vectors of the other side. `floor`: -inf where nothing is known."""
-    return _empty_side(vectors, sets, error_bound(vectors, others, addends), floor, capacity)
-
-
-def _empty_side(vectors: Screened, sets: Sets, slack: F8, floor: F8, capacity: int) -> Side:
-    n, inverse = len(floor), 1 / vectors.scale
+def make_side(vectors: Screened, sets: Sets, known: F8, capacity: int) -> Side:
+    """Prepare a side with empty buffers."""
+    n, inverse = len(known), 1 / vectors.scale
     # All scores of a zero vector are 0: its list needs no scan.
-    floor = np.where(vectors.norm > 0, floor, np.inf)
-    columns = [column.astype(np.float32) for column in (inverse, vectors.error * inverse, vectors.size * inverse)]
+    floor = np.where(vectors.norm > 0, known, np.inf)
+    columns = (column.astype(np.float32) for column in (inverse, vectors.error * inverse, vectors.size * inverse))
     held = np.empty((n, capacity), np.int32), np.empty((n, capacity)), np.zeros(n, np.int32)
-    buffers = Buffers(columns[0], columns[1], columns[2], slack, floor, np.empty(n, np.float32), *held)
-    _set_limits(buffers)
-    return Side(vectors, sets, buffers)
+    return Side(vectors, sets, Buffers(*columns, np.empty(n), known, floor, np.empty(n, np.float32), *held))
 
 
-def buffer_bytes(capacity: int) -> int:
-    """Return the bytes that the buffer of one query takes."""
-    return 12 * capacity + 40
+def set_limits(side: Side, candidates: Screened) -> None:
+    """Set the limits of a side for the products with some candidates, from its floors."""
+    buffers, members = side.buffers, int(np.diff(side.sets.indptr).max(initial=1))
+    buffers.slack[:] = error_bound(side.vectors, candidates, side.sets.vectors.shape[1] + members)
+    buffers.limit[:] = (buffers.floor - buffers.slack) * buffers.inverse
+
+
+def count_products(m: int, n: int, itself: bool) -> int:
+    """Return the number of pairs of m queries and n candidates, or of m queries among themselves."""
+    return m * (m + 1) // 2 if itself else m * n
 
 
 def scan_tiles(
-    left: Side, right: Side, mode: Mode, first: int, keep: int, threads: int, advance: Advance = ignore_progress
+    left: Side, right: Side, both: bool, first: int, keep: int, threads: int, advance: Advance = ignore_progress
 ) -> None:
-    """Fill the buffers of `left` with candidates of `right` and, depending on the mode, the other way round.
+    """Fill the buffers of `left` with candidates of `right` and, if `both`, the other way round.
 
-    `first`: number of the first candidate of `right`. `advance`: called with the number of further products.
+    A side that is scanned against itself, `left is right`, takes only the tiles on and above the diagonal. `first`:
+    number of the first candidate of `right`. `advance`: called with the number of further products.
     """
+    itself = left is right
+    set_limits(left, right.vectors)
+    if both and not itself:
+        set_limits(right, left.vectors)
     rows, columns = (
         [range(a, min(a + TILE_EDGE, len(side))) for a in range(0, len(side), TILE_EDGE)] for side in (left, right)
     )
     # A lock per row and per column of tiles protects their buffers. Rows are locked before columns and, within one
     # side, i before j > i, so that two threads never wait for each other.
     row_locks = [Lock() for _ in rows]
-    column_locks = row_locks if mode == "itself" else [Lock() for _ in columns]
+    column_locks = row_locks if itself else [Lock() for _ in columns]
     memory = local()
 
     def run(item: tuple[int, Sequence[int]]) -> int:
@@ -127,87 +131,76 @@ def scan_tiles(
             a, b = rows[i], columns[j]
             tile = multiply(left.vectors.values[a.start : a.stop], right.vectors.values[b.start : b.stop], memory.tile)
             # A tile on the diagonal holds every pair in both orders: filling its rows is enough.
-            both = mode == "both ways" or (mode == "itself" and i != j)
-            with row_locks[i], column_locks[j] if both else nullcontext():
-                _scan(tile, left.sets, right.sets, left.buffers, right.buffers, a.start, b.start, first, both, keep)
-            done += len(a) * len(b)
+            diagonal = itself and i == j
+            two_way = both and not diagonal
+            with row_locks[i], column_locks[j] if two_way else nullcontext():
+                _scan(tile, left.sets, right.sets, left.buffers, right.buffers, a.start, b.start, first, keep, two_way)
+            done += count_products(len(a), len(b), diagonal)
         return done
 
     # Consecutive items have different rows, so that threads seldom wait for a lock.
     starts = range(0, len(columns), _TILES_PER_RUN)
     items = [(i, range(c, min(c + _TILES_PER_RUN, len(columns)))) for c in starts for i in range(len(rows))]
-    if mode == "itself":
-        # Only tiles on and above the diagonal: those below hold the same pairs.
+    if itself:
         items = [(i, range(max(i, tiles.start), tiles.stop)) for i, tiles in items if i < tiles.stop]
     for done in one_thread_each(run, items, threads):
         advance(done)
 
 
-def raise_floors(side: Side, candidates: Screened, count: int, keep: int, threads: int, sure: bool = False) -> None:
-    """Set the floors of queries without one, by their low-precision scores with a sample of the candidates.
+def raise_floors(side: Side, candidates: Screened, count: int, keep: int, threads: int) -> None:
+    """Guess the floors of queries without one, by their low-precision scores with a sample of the candidates.
 
-    `candidates`: some or all of the `count` candidates. `sure`: take a lower bound instead of a guess.
+    `candidates`: some or all of the `count` candidates.
     """
-    unknown = np.flatnonzero(side.buffers.floor == -np.inf)
-    step = max(1, len(candidates.scale) // _SAMPLE)
-    sample = candidates.part(np.arange(0, len(candidates.scale), step))
+    floor = side.buffers.floor
+    unknown, held = np.flatnonzero(floor == -np.inf), len(candidates.scale)
+    sample = candidates.part(np.arange(0, held, max(1, held // _SAMPLE)))
     size = len(sample.scale)
     # In a random sample, one query in a hundred has more of its k best than this rank.
     expected = keep * size / count
-    rank = keep if sure else min(keep, int(expected + 2.4 * expected**0.5) + 2)
-    if not len(unknown) or size < 2 * rank:
+    rank = min(keep, int(expected + 2.4 * expected**0.5) + 2)
+    if size < 2 * rank:
         return
-    # The bound must hold for each of the sample.
-    slack = side.buffers.slack + side.vectors.size * sample.error.max() if sure else np.zeros(len(side.buffers.slack))
     rows = max(1, TILE_EDGE * TILE_EDGE // size)
 
     def run(start: int) -> None:
+        some = unknown[start : start + rows]
         tile = empty_tile(sample.values.dtype, rows * size)
-        products = multiply(side.vectors.values[start : start + rows], sample.values, tile)
-        _raise_floors(products, side.vectors.scale, sample.scale, slack, side.buffers, start, rank)
+        products = multiply(side.vectors.values[some], sample.values, tile)
+        scores = np.multiply(products, sample.scale.astype(np.float32), dtype=np.float32)
+        floor[some] = np.partition(scores, size - rank, axis=1)[:, size - rank] * side.vectors.scale[some]
 
-    list(one_thread_each(run, range(unknown[0], unknown[-1] + 1, rows), threads))
+    list(one_thread_each(run, range(0, len(unknown), rows), threads))
 
 
-def write_best(side: Side, known: F8, slabs: Slabs, lists: TopK, rows: range, candidates: range, threads: int) -> None:
-    """Write the lists of some queries, and search those again whose first floor was too high.
+def write_best(side: Side, slabs: Slabs, keep: int, candidates: range, threads: int) -> TopK:
+    """Return the lists of a side, and search the queries again whose first floor was too high.
 
-    `known`: (n,) float64; scores of which `keep` better or equal ones are known from elsewhere; -inf where none are.
-    `slabs`: the candidates that were scanned. `lists`: overwritten; one list per row of `rows`. `candidates`: numbers.
+    `slabs`: the candidates that were scanned. `candidates`: their numbers in the lists.
     """
-    wrong = finish(side, known, lists, rows, candidates, threads)
-    if not len(wrong):
-        return
-    some, keep = _take(side, wrong, known[wrong]), lists.numbers.shape[1]
-    for first, slab in slabs():
-        if first == 0:
-            raise_floors(some, slab.vectors, len(candidates), keep, threads, sure=True)
-        scan_tiles(some, slab, "one way", first, keep, threads)
-    again = TopK.empty(len(wrong), keep)
-    finish(some, known[wrong], again, range(len(wrong)), candidates, threads)
-    places = wrong - rows.start
-    lists.numbers[places], lists.scores[places], lists.sizes[places] = again
+    lists = finish(side, keep, candidates, threads)
+    wrong = np.flatnonzero(lists.sizes < 0)
+    if len(wrong):
+        known, capacity = side.buffers.known[wrong], side.buffers.numbers.shape[1]
+        again = make_side(side.vectors.part(wrong), side.sets.take(wrong), known, capacity)
+        for first, slab in slabs:
+            scan_tiles(again, slab, False, first, keep, threads)
+        lists.assign(wrong, finish(again, keep, candidates, threads))
+    return lists
 
 
-def finish(side: Side, known: F8, lists: TopK, rows: range, candidates: range, threads: int) -> I8:
-    """Sort the buffers of some queries into lists; return the queries whose first floor was too high."""
-    wrong = np.zeros(len(rows), np.bool_)
+def finish(side: Side, keep: int, candidates: range, threads: int) -> TopK:
+    """Sort the buffers of a side into lists; a list has size -1 if the first floor of its query was too high."""
+    lists = TopK.empty(len(side), keep)
 
     def run(start: int, stop: int) -> None:
-        part, numbers = range(rows.start + start, rows.start + stop), (candidates.start, candidates.stop)
-        _finish(side.buffers, side.vectors.norm, known, lists, wrong, part.start, part.stop, rows.start, *numbers)
+        _finish(side.buffers, lists, start, stop, candidates.start, candidates.stop)
 
-    run_chunks(run, len(rows), threads, -(-len(rows) // (4 * threads)))
-    return np.flatnonzero(wrong) + rows.start
-
-
-def _take(side: Side, rows: I8, floor: F8) -> Side:
-    """Return some queries with empty buffers."""
-    slack, capacity = side.buffers.slack[rows], side.buffers.numbers.shape[1]
-    return _empty_side(side.vectors.part(rows), side.sets.take(rows), slack, floor, capacity)
+    run_chunks(run, len(side), threads, -(-len(side) // (4 * threads)))
+    return lists
 
 
-def one_thread_each(work: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[R]:
+def one_thread_each(work: Callable[[Any], Any], items: Sequence[Any], workers: int) -> Iterator[Any]:
     """Call `work` on every item in `workers` threads, each with one torch thread, in full float32; yield the results.
 
     Threads never wait for each other inside an operator, which is where a busy machine loses most of its time. Results
@@ -229,48 +222,17 @@ def one_thread_each(work: Callable[[T], R], items: Sequence[T], workers: int) ->
 
 
 @jit
-def _limit(floor: float, slack: float, inverse: float) -> float:
-    """Return the limit of a query; `slack` covers the rounding to float32."""
-    return np.float32((floor - slack) * inverse)  # type: ignore[return-value]
-
-
-@jit
-def _set_limits(buffers: Buffers) -> None:
-    for i in range(len(buffers.floor)):
-        buffers.limit[i] = _limit(buffers.floor[i], buffers.slack[i], buffers.inverse[i])
-
-
-@jit
-def _raise_floors(products: Any, scale: F8, scales: F8, slack: F8, buffers: Buffers, i0: int, rank: int) -> None:
-    best = np.empty(rank)
-    for i in range(len(products)):
-        if buffers.floor[i0 + i] == -np.inf:
-            best[:] = -np.inf
-            for j in range(products.shape[1]):
-                x = products[i, j] * scales[j]
-                # Most scores are not among the best of the sample so far.
-                if x > best[rank - 1]:
-                    at = rank - 1
-                    while at > 0 and best[at - 1] < x:
-                        best[at] = best[at - 1]
-                        at -= 1
-                    best[at] = x
-            buffers.floor[i0 + i] = best[rank - 1] * scale[i0 + i] - slack[i0 + i]
-            buffers.limit[i0 + i] = _limit(buffers.floor[i0 + i], buffers.slack[i0 + i], buffers.inverse[i0 + i])
-
-
-@jit
 def _scan(
     tile: Any,
     left: Sets,
     right: Sets,
-    queries: Buffers,
-    others: Buffers,
+    mine: Buffers,
+    theirs: Buffers,
     i0: int,
     j0: int,
     first: int,
-    both: bool,
     keep: int,
+    both: bool,
 ) -> None:
     """Add the pairs of a tile that reach a floor to the buffers of its rows and, if `both`, of its columns.
 
@@ -280,82 +242,60 @@ def _scan(
     # The loops use arrays and no tuples, and few calls: counting references takes longer than a score.
     vectors, indptr, members, pooling = left
     candidates, columns = right.members, slice(j0, j0 + tile.shape[1])
-    inverse, error, slope, slack, floor, limit, numbers, scores, sizes = queries
-    inverse_, error_, slope_, slack_, floor_, limit_, numbers_, scores_, sizes_ = others
+    inverse, error, slope, slack, _, floor, limit, numbers, scores, sizes = mine
+    inverse_, error_, slope_, slack_, _, floor_, limit_, numbers_, scores_, sizes_ = theirs
     hits = np.empty(tile.shape[1] + 1, np.int64)
     for i in range(len(tile)):
         q = i0 + i
-        count = _find(
-            *(tile[i], both, limit[q], slope[q], inverse[q], error[q]),
-            *(inverse_[columns], error_[columns], limit_[columns], slope_[columns], hits),
-        )
+        query, others = (limit[q], slope[q], inverse[q], error[q]), (inverse_[columns], error_[columns])
+        count = _find(tile[i], both, query, *others, limit_[columns], slope_[columns], hits)
         for h in range(count):
             p = j0 + hits[h]
             x = score(vectors, members, indptr[q], indptr[q + 1], candidates[p], pooling)
             if x >= floor[q]:
                 if sizes[q] == numbers.shape[1]:
                     _cut(q, keep, numbers, scores, sizes, floor)
-                    limit[q] = _limit(floor[q], slack[q], inverse[q])
+                    limit[q] = (floor[q] - slack[q]) * inverse[q]
                 numbers[q, sizes[q]], scores[q, sizes[q]] = first + p, x
                 sizes[q] += 1
             if both and x >= floor_[p]:
                 if sizes_[p] == numbers_.shape[1]:
                     _cut(p, keep, numbers_, scores_, sizes_, floor_)
-                    limit_[p] = _limit(floor_[p], slack_[p], inverse_[p])
+                    limit_[p] = (floor_[p] - slack_[p]) * inverse_[p]
                 numbers_[p, sizes_[p]], scores_[p, sizes_[p]] = q, x
                 sizes_[p] += 1
 
 
 @jit
-def _find(
-    row: Any,
-    both: bool,
-    limit: float,
-    slope: float,
-    inverse: float,
-    error: float,
-    inverses: F4,
-    errors: F4,
-    limits: F4,
-    slopes: F4,
-    hits: I8,
-) -> int:
+def _find(row: Any, both: bool, query: Any, inverses: F4, errors: F4, limits: F4, slopes: F4, hits: I8) -> int:
     """Write the columns whose product reaches the limit of the row or, if `both`, their own; return their number."""
-    count, words = 0, len(row) // _WORD
-    full = words * _WORD
+    (limit, slope, inverse, error), count, words = query, 0, len(row) // _WORD
     # Loops from 0 over a constant width compile to vector instructions.
-    x, inv, err = (
-        row[:full].reshape(words, _WORD),
-        inverses[:full].reshape(words, _WORD),
-        errors[:full].reshape(words, _WORD),
-    )
-    lim, slo = limits[:full].reshape(words, _WORD), slopes[:full].reshape(words, _WORD)
-    for w in range(words):
-        found = np.int32(0)
-        if both:
+    shape = words, _WORD
+    full = words * _WORD
+    x, inv, err = row[:full].reshape(shape), inverses[:full].reshape(shape), errors[:full].reshape(shape)
+    lim, slo = limits[:full].reshape(shape), slopes[:full].reshape(shape)
+    for w in range(words + 1):
+        # The columns after the last word are looked at alone.
+        hit = np.int32(w == words)
+        if w < words and both:
             for j in range(_WORD):
                 y = np.float32(x[w, j])
-                found |= np.int32(
+                hit |= np.int32(
                     (y >= limit * inv[w, j] - slope * err[w, j]) | (y >= lim[w, j] * inverse - slo[w, j] * error)
                 )
-        else:
+        elif w < words:
             for j in range(_WORD):
-                found |= np.int32(np.float32(x[w, j]) >= limit * inv[w, j] - slope * err[w, j])
-        if found:
+                hit |= np.int32(np.float32(x[w, j]) >= limit * inv[w, j] - slope * err[w, j])
+        if hit:
             # No branch: a hit is counted or overwritten.
-            for j in range(_WORD):
-                y = np.float32(x[w, j])
-                hits[count] = w * _WORD + j
+            for j in range(w * _WORD, min((w + 1) * _WORD, len(row))):
+                y = np.float32(row[j])
+                hits[count] = j
                 count += int(
-                    (y >= limit * inv[w, j] - slope * err[w, j])
-                    | (both & (y >= lim[w, j] * inverse - slo[w, j] * error))
+                    (y >= limit * inverses[j] - slope * errors[j])
+                    | (both & (y >= limits[j] * inverse - slopes[j] * error))
                 )
-    for j in range(full, len(row)):
-        y = np.float32(row[j])
-        hits[count] = j
-        count += int(
-            (y >= limit * inverses[j] - slope * errors[j]) | (both & (y >= limits[j] * inverse - slopes[j] * error))
-        )
     return count
 
 
@@ -363,7 +303,7 @@ def _find(
 def _cut(i: int, keep: int, numbers: I4, scores: F8, sizes: I4, floor: F8) -> None:
     """Cut the buffer of a query to its k best by (-score, number), and raise its floor to the k-th."""
     n, m = sizes[i], 0
-    kth = _kth_largest(scores[i, :n].copy(), keep)
+    kth = np.partition(scores[i, :n], n - keep)[n - keep]
     for e in range(n):
         if scores[i, e] >= kth:
             numbers[i, m], scores[i, m] = numbers[i, e], scores[i, e]
@@ -380,59 +320,23 @@ def _cut(i: int, keep: int, numbers: I4, scores: F8, sizes: I4, floor: F8) -> No
 
 
 @jit
-def _kth_largest(values: F8, k: int) -> float:
-    """Return the k-th largest of some numbers, which are reordered (Hoare's quickselect)."""
-    low, high, at = 0, len(values) - 1, k - 1
-    while low < high:
-        pivot, i, j = values[(low + high) >> 1], low, high
-        while i <= j:
-            while values[i] > pivot:
-                i += 1
-            while values[j] < pivot:
-                j -= 1
-            if i <= j:
-                values[i], values[j] = values[j], values[i]
-                i, j = i + 1, j - 1
-        if at <= j:
-            high = j
-        elif at >= i:
-            low = i
-        else:
-            break
-    return float(values[at])
-
-
-@jit
-def _finish(
-    buffers: Buffers,
-    norm: F8,
-    known: F8,
-    lists: TopK,
-    wrong: NDArray[np.bool_],
-    start: int,
-    stop: int,
-    first: int,
-    lowest: int,
-    end: int,
-) -> None:
-    keep = lists.numbers.shape[1]
+def _finish(buffers: Buffers, lists: TopK, start: int, stop: int, lowest: int, end: int) -> None:
+    known, keep = buffers.known, lists.numbers.shape[1]
     for i in range(start, stop):
-        row, n, size = i - first, 0, buffers.sizes[i]
-        if norm[i] == 0.0:
-            # Every candidate scores 0; ties go to the lowest numbers.
+        n, size, numbers, scores = 0, buffers.sizes[i], lists.numbers[i], lists.scores[i]
+        if buffers.floor[i] == np.inf:
+            # Every candidate of a zero vector scores 0; ties go to the lowest numbers.
             n = min(keep, end - lowest)
             for e in range(n):
-                lists.numbers[row, e], lists.scores[row, e] = lowest + e, 0.0
+                numbers[e], scores[e] = lowest + e, 0.0
+        elif size < keep and buffers.floor[i] > known[i]:
+            # A floor that is not a known score is a guess, or the k-th of a buffer that was full.
+            n = -1
         else:
-            # A floor that is no known score is a guess, or the k-th of a buffer that was full.
-            wrong[row] = size < keep and buffers.floor[i] > known[i]
             by_number = np.argsort(buffers.numbers[i, :size])
             order = by_number[np.argsort(-buffers.scores[i, :size][by_number], kind="mergesort")]
             # A score equal to the known one is kept: it may win by its lower number.
             while n < min(size, keep) and buffers.scores[i, order[n]] >= known[i]:
-                lists.numbers[row, n], lists.scores[row, n] = (
-                    lowest + buffers.numbers[i, order[n]],
-                    buffers.scores[i, order[n]],
-                )
+                numbers[n], scores[n] = lowest + buffers.numbers[i, order[n]], buffers.scores[i, order[n]]
                 n += 1
-        lists.sizes[row] = n
+        lists.sizes[i] = n

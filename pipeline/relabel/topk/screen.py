@@ -55,17 +55,18 @@ def fastest_screen() -> Screen:
     return "int8" if vnni is not None and vnni() else "float32"
 
 
-def screen(vectors: F4 | F8, kind: Screen) -> Screened:
-    """Convert (n, D) finite vectors to low precision."""
+def screen(vectors: F4 | F8, kind: Screen, rows: NDArray[np.int64] | None = None) -> Screened:
+    """Convert finite vectors, (N, D), to low precision: some rows, or all."""
     import torch
 
-    n, width = vectors.shape
-    values = torch.empty((n, width), dtype=getattr(torch, kind))
-    out = Screened(values, *np.ones((4, n)))
-    for start in range(0, n, _CHUNK):
+    rows = np.arange(len(vectors)) if rows is None else rows
+    values = torch.empty((len(rows), vectors.shape[1]), dtype=getattr(torch, kind))
+    out = Screened(values, *np.ones((4, len(rows))))
+    # Chunk by chunk, so that few rows are copied at a time.
+    for start in range(0, len(rows), _CHUNK):
         part = slice(start, start + _CHUNK)
-        scale, norm, size, error = (column[part] for column in out[1:])
-        _convert(vectors[part], values.numpy()[part], scale, norm, size, error, kind == "int8")
+        columns = (column[part] for column in out[1:])
+        _convert(vectors[rows[part]], values.numpy()[part], *columns, kind == "int8")
     return out
 
 

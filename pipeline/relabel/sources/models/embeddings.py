@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -26,11 +28,14 @@ from relabel.sources.models.forward import PROBES, check_outputs, openvino_forwa
 from relabel.sources.models.loading import save_model
 from relabel.store.artefact import Recipe, build
 from relabel.store.files import cache_folder
+from relabel.store.manifest import MANIFEST
 
 if TYPE_CHECKING:
     from relabel.sources.models.encoder import SentenceEncoder
 
 KIND = "openvino_encoder"
+KEPT = 16
+"""Saved encoders that stay in the user's cache: those used last."""
 
 
 class SavedEncoder(Encoder):
@@ -68,5 +73,15 @@ def load_encoder(
         # Also the first process computes with what is saved: a converted model differs from it in the last bit.
         with suppress(ImportError, RuntimeError, RelabelError):
             build(out, recipe)
+            delete_unused(out)
             return SavedEncoder(out, dtype, runtime)
     return load()
+
+
+def delete_unused(used: Path) -> None:
+    """Mark a saved encoder as used now, and delete those of its folder that are not among the last `KEPT` in use."""
+    with suppress(OSError):
+        os.utime(used)
+        saved = [path.parent for path in used.parent.glob(f"*/{MANIFEST}")]
+        for folder in sorted(saved, key=lambda folder: folder.stat().st_mtime)[:-KEPT]:
+            shutil.rmtree(folder)

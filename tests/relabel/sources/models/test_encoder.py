@@ -6,6 +6,7 @@ leave one that no signal ends.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,9 @@ from sentence_transformers import SentenceTransformer
 from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.sources.models import forward
+from relabel.sources.models.embeddings import KEPT, delete_unused
 from relabel.sources.models.encoder import SentenceEncoder
+from relabel.store.manifest import MANIFEST
 
 ODD = ["A man rides a bike.", "a", "🐶🚲 two dogs 👨‍👩‍👧", "שני כלבים רצים بجانب البحر"]
 ODD += ["a dog\x00 runs\x07", "two men " * 1000]
@@ -120,6 +123,19 @@ def test_a_saved_model_loads_without_torch(make_model: Any, tmp_path: Path, monk
     assert np.abs(np.load(tmp_path / "3.npy") - first).max() > 1e-3
 
 
+def test_the_cache_keeps_the_saved_models_that_were_used_last(tmp_path: Path) -> None:
+    folders = [tmp_path / str(number) for number in range(KEPT + 2)]
+    for age, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / MANIFEST).write_text("{}")
+        os.utime(folder, (age, age))
+    (tmp_path / "unfinished").mkdir()
+    os.utime(tmp_path / "unfinished", (0, 0))
+    delete_unused(folders[1])
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"unfinished", "1", *(str(number) for number in range(3, KEPT + 2))}
+
+
 @pytest.mark.parametrize(
     ("processor", "dtype"),
     [
@@ -186,6 +202,7 @@ from pathlib import Path
 from relabel.core.runtime import Runtime
 from relabel.sources.models.embeddings import SavedEncoder
 from relabel.sources.models.encoder import SentenceEncoder
+from relabel.store.manifest import MANIFEST
 from relabel.sources.sbert.quantize import quantize_model
 
 def refuse(*_, **__):
