@@ -31,10 +31,13 @@ class TopK(NamedTuple):
         """Allocate n empty lists."""
         return cls(np.empty((n, keep), np.int32), np.empty((n, keep)), np.zeros(n, np.int64))
 
+    def take(self, rows: I8) -> TopK:
+        """Return some lists."""
+        return TopK(self.numbers[rows], self.scores[rows], self.sizes[rows])
+
     def assign(self, rows: slice | I8, lists: TopK) -> None:
         """Replace some lists."""
-        for column, values in zip(self, lists, strict=True):
-            column[rows] = values
+        self.numbers[rows], self.scores[rows], self.sizes[rows] = lists
 
 
 def topk_bytes(keep: int) -> int:

@@ -84,9 +84,11 @@ def make_side(vectors: Screened, sets: Sets, known: F8, capacity: int) -> Side:
     n, inverse = len(known), 1 / vectors.scale
     # All scores of a zero vector are 0: its list needs no scan.
     floor = np.where(vectors.norm > 0, known, np.inf)
-    columns = (column.astype(np.float32) for column in (inverse, vectors.error * inverse, vectors.size * inverse))
+    columns = (inverse, vectors.error * inverse, vectors.size * inverse)
+    scales, errors, slopes = (column.astype(np.float32) for column in columns)
     held = np.empty((n, capacity), np.int32), np.empty((n, capacity)), np.zeros(n, np.int32)
-    return Side(vectors, sets, Buffers(*columns, np.empty(n), known, floor, np.empty(n, np.float32), *held))
+    limit = np.empty(n, np.float32)
+    return Side(vectors, sets, Buffers(scales, errors, slopes, np.empty(n), known, floor, limit, *held))
 
 
 def set_limits(side: Side, candidates: Screened) -> None:

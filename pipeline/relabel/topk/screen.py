@@ -65,8 +65,8 @@ def screen(vectors: F4 | F8, kind: Screen, rows: NDArray[np.int64] | None = None
     # Chunk by chunk, so that few rows are copied at a time.
     for start in range(0, len(rows), _CHUNK):
         part = slice(start, start + _CHUNK)
-        columns = (column[part] for column in out[1:])
-        _convert(vectors[rows[part]], values.numpy()[part], *columns, kind == "int8")
+        scale, norm, size, error = (column[part] for column in out[1:])
+        _convert(vectors[rows[part]], values.numpy()[part], scale, norm, size, error, kind == "int8")
     return out
 
 

@@ -98,7 +98,7 @@ class SelfJoin:
                 if lo < hi:
                     rows = range(int(numbers[lo]), int(numbers[hi - 1]) + 1)
                     merged, index = self._merge_files(work, blocking, g, rows), numbers[lo:hi] - rows.start
-                    lists.assign(slice(lo, hi), TopK(*(column[index] for column in merged)))
+                    lists.assign(slice(lo, hi), merged.take(index))
         return lists
 
     def _merge_files(self, work: Work, blocking: GroupLayout, g: int, rows: range) -> TopK:
