@@ -11,19 +11,16 @@ from relabel import stages
 from relabel.core.types import Queries
 from relabel.export import EXPORTS
 from relabel.export.params import ExportBatchesParams, ExportLookupParams, ExportWdsParams, format_params
-from relabel.neighbours.spec import Split
 from relabel.stages import Job
-from relabel_cli.options import AGAIN, BUILD, READ, TASKS, SharedOptions, group, label_option, verb
+from relabel_cli.options import AGAIN, BUILD, READ, TASKS, SharedOptions, group, label_option, split_option, verb
 
 BATCHES = "items sampler batch_size epochs seed batches_per_epoch k neighbours"
 WDS = "shards keys join layout dtype k captions_per_shard allow_missing"
 WRITE = (*BUILD, "skip_missing")
 Labels = Annotated[list[str], label_option("to write")]
-SplitOption = Annotated[
-    Split | None, typer.Option(help="train, val, test or all. [default: train, the only split, or all]")
-]
+SplitOption = Annotated[str | None, split_option("[default: train, the only split, or all]")]
 
-Neighbours = Annotated[Split | None, typer.Option(help="Split of the neighbours. [default: that of --split]")]
+Neighbours = Annotated[str | None, split_option("[default: that of --split]", "Split of the neighbours: ")]
 QueriesOption = Annotated[Queries, typer.Option(help="Neighbours of captions or of images.")]
 Name = Annotated[str | None, typer.Option(help="Name of the batches. [default: from its parameters]")]
 

@@ -22,9 +22,10 @@ from relabel.core.errors import RelabelError, UsageError, naming_extras
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.params import IngestParams, captions_at
+from relabel.corpus.splits import named_split
 from relabel.stages import Session
 from relabel.stages.correlate import EvaluationResult
-from relabel.stages.encode import encoded_split
+from relabel.stages.encode import encoded_split, named_warnings
 from relabel.stages.run import report as stages_report
 from relabel.stages.run import run as stages_run
 from relabel.store.files import write_atomic
@@ -80,7 +81,7 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
     """
     path = captions if isinstance(captions, str | Path) else _write_table(Path(folder), captions)
     values = {f"ingest.{name}": value for name, value in parameters.items()}
-    session = _project(folder, None, captions_at(str(path)) | values, runtime)
+    session = open_session(folder, None, captions_at(str(path)) | values, runtime)
     try:
         stages.ingest(session).run()
     except RelabelError as error:
@@ -104,7 +105,8 @@ def encode(folder: str | Path, label: str, split: str | None = None, **options: 
     folder, label, params, settings, runtime
         As for `load`.
     split : {"train", "val", "test", "all"}, optional
-        Defaults to the judged split of a benchmark, and to all captions of other data.
+        Defaults to the judged split of a benchmark, and to all captions of other data. Usual words are understood
+        everywhere: "validation", "valid" and "dev" are val.
 
     Raises
     ------
@@ -117,10 +119,10 @@ def encode(folder: str | Path, label: str, split: str | None = None, **options: 
     --------
     >>> labels = relabel.encode("labels/mine", "sbert")  # doctest: +SKIP
     """
-    session = _project(folder, **options)
+    session = open_session(folder, **options)
     if not session.folder("corpus", MANIFEST).exists():
         stages.fetch_and_ingest(session)
-    parts = session.label_splits(split)
+    parts = session.label_splits(named_split(split))
     chosen = parts[0] if len(parts) == 1 else "all"
     stages.build_encoding(session, label, chosen)
     return _open(session, label, chosen)
@@ -221,8 +223,8 @@ def load(folder: str | Path, label: str, split: str | None = None, **options: Un
     >>> labels.nearest("coco:770337", k=1)[0].caption_id  # doctest: +SKIP
     'coco:403176'
     """
-    session = _project(folder, **options)
-    return _open(session, label, split or encoded_split(session, label))
+    session = open_session(folder, **options)
+    return _open(session, label, named_split(split) or encoded_split(session, label))
 
 
 @naming_extras()
@@ -266,8 +268,8 @@ def export_label(
     'labels/coco/exports/test/hf/sbert'
     """
     overrides = {f"export.{kind}.{name}": value for name, value in parameters.items()}
-    session = _project(folder, params, {**(settings or {}), **overrides}, runtime)
-    chosen = split or encoded_split(session, label)
+    session = open_session(folder, params, {**(settings or {}), **overrides}, runtime)
+    chosen = named_split(split) or encoded_split(session, label)
     # Exports of relabel's own have a stage each; formats of other tools share one.
     own = getattr(stages, f"export_{kind}", None)
     job = stages.export(session, kind, label, chosen) if own is None else own(session, label, chosen)
@@ -305,12 +307,16 @@ def run(
     --------
     >>> result = relabel.run("labels/coco", labels=["cider", "sbert"])  # doctest: +SKIP
     """
-    return stages_run(_project(folder, **options), split, labels)
+    return stages_run(open_session(folder, **options), named_split(split), labels)
 
 
 @naming_extras()
 def report(
-    folder: str | Path = "labels/coco", split: Any = None, labels: Sequence[str] = (), **options: Unpack[Options]
+    folder: str | Path = "labels/coco",
+    split: Any = None,
+    labels: Sequence[str] = (),
+    images: str | Path | None = None,
+    **options: Unpack[Options],
 ) -> Path:
     """Write one HTML page about the labels of a split, as `relabel report` does.
 
@@ -318,6 +324,9 @@ def report(
     ----------
     folder, split, labels, params, settings, runtime
         As for `run`. Labels that do not exist yet are built.
+    images : str or Path, optional
+        Folder of images with files named like their ids, or a URL: ``"https://example.org/{image_id}.jpg"``. The page
+        shows them, and holds their addresses only.
 
     Returns
     -------
@@ -335,13 +344,14 @@ def report(
     >>> relabel.report("labels/coco", split="test")  # doctest: +SKIP
     PosixPath('labels/coco/page/test/report.html')
     """
-    result = stages_report(_project(folder, **options), split, labels)
+    place = None if images is None else str(images)
+    result = stages_report(open_session(folder, **options), named_split(split), labels, place)
     if result.problems:
         raise result.problems[0][1]
     return result.pages[0]
 
 
-def _project(
+def open_session(
     folder: str | Path,
     params: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -404,8 +414,8 @@ def _columns(captions: Any) -> Any:
 
 def _open(session: Session, label: str, split: str) -> Label:
     opened = Label(session, label, split, stages.open_label(session, label, split))
-    for text in opened.warnings:
-        _warn_once(f"{label}: {text}")
+    for name, text in named_warnings(session, [label], split):
+        _warn_once(f"{name}: {text}")
     return opened
 
 

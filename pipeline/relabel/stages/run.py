@@ -12,7 +12,6 @@ from relabel import stages
 from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.corpus.params import PUBLISHED_FORMATS
 from relabel.judge.report import BASELINE
-from relabel.neighbours.spec import Split
 from relabel.sources.base import Capability
 from relabel.stages import Session
 from relabel.stages.correlate import Against, EvaluationResult, is_complete, with_baseline
@@ -29,11 +28,12 @@ EACH_SPLIT = "SPLIT"
 
 def run(
     session: Session,
-    split: Split | None = None,
+    split: str | None = None,
     labels: Sequence[str] = (),
     mirror: Path | None = None,
     *,
     exports: bool = True,
+    images: str | None = None,
 ) -> EvaluationResult:
     """Run all stages for one split of a dataset, or for each of its splits; finished work is not repeated.
 
@@ -44,7 +44,7 @@ def run(
 
     `split`: by default `judge.split` of a benchmark, and each split of other data. `labels`: labels to build. If empty,
     every label on a judged split, and `export.labels` on any other. `mirror`: folder of files that are used instead of
-    a download. `exports`: whether neighbours, lookups and indexes are made.
+    a download. `exports`: whether neighbours, lookups and indexes are made. `images`: as for `report`.
     """
     session.check_labels(labels)
     stages.fetch_and_ingest(session, mirror)
@@ -53,7 +53,7 @@ def run(
     results = {}
     for part in session.label_splits(split):
         with session.runtime.progress.artefacts(len(_split_steps(session, part, labels, exports))):
-            results[part] = _run_split(session, part, labels, exports)
+            results[part] = _run_split(session, part, labels, exports, images)
     if len(results) == 1:
         result = next(iter(results.values()))
         result.warnings[:0] = of_captions
@@ -71,7 +71,9 @@ def run(
     return merged
 
 
-def _run_split(session: Session, split: str, labels: Sequence[str], exports: bool) -> EvaluationResult:
+def _run_split(
+    session: Session, split: str, labels: Sequence[str], exports: bool, images: str | None
+) -> EvaluationResult:
     """Run the stages after the corpus for one split."""
     session, names, against = _resolve(session, split, labels)
     result, folder = EvaluationResult(session, is_complete(session, labels)), session.folder
@@ -92,7 +94,7 @@ def _run_split(session: Session, split: str, labels: Sequence[str], exports: boo
     if built:
         try:
             # The page comes after the neighbours, which it reads.
-            job = page(session, split, built, against)
+            job = page(session, split, built, against, images)
             job.run()
             result.paths["report"] = job.out / FILE
             result.pages = [job.out / FILE]
@@ -102,17 +104,20 @@ def _run_split(session: Session, split: str, labels: Sequence[str], exports: boo
     return result
 
 
-def report(session: Session, split: Split | None = None, labels: Sequence[str] = ()) -> EvaluationResult:
+def report(
+    session: Session, split: str | None = None, labels: Sequence[str] = (), images: str | None = None
+) -> EvaluationResult:
     """Write the HTML page of a split, and the tables that it shows.
 
     Encodings and judgements that do not exist yet are built, as by `correlate`. On COCO's val and test the page shows
     agreement with CxC, and on test with ECCV Caption. Other splits and datasets have no human judgements of their
     captions. Sets of texts that were judged before are shown for every dataset.
 
-    `split`, `labels`: as for `run`. A split has one page, of the last request. Returns EvaluationResult: `pages` has
-    the file. Labels that could not be built are among `problems`.
+    `split`, `labels`: as for `run`. `images`: folder of the images, or a URL with `{image_id}`. A split has one page,
+    of the last request. Returns EvaluationResult: `pages` has the file. Labels that could not be built are among
+    `problems`.
     """
-    return run(session, split, labels, exports=False)
+    return run(session, split, labels, exports=False, images=images)
 
 
 @dataclass(frozen=True)
@@ -139,7 +144,7 @@ class PlannedStep:
     note: str = ""
 
 
-def plan_run(session: Session, split: Split | None = None, labels: Sequence[str] = ()) -> list[PlannedStep]:
+def plan_run(session: Session, split: str | None = None, labels: Sequence[str] = ()) -> list[PlannedStep]:
     """List the artefacts that `run` would build, with their sizes and times, and build none of them.
 
     Of captions that are not read yet, the head is read; a file that is missing or not recognised raises as in `run`.

@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +36,7 @@ from relabel.core.errors import CheckError, MissingError
 from relabel.core.parameters import Parameters, Seed
 from relabel.core.runtime import ProgressBar, Runtime
 from relabel.corpus import Corpus
+from relabel.corpus.splits import NamedSplit
 from relabel.corpus.tokenizers import Tokenizer
 from relabel.store.artefact import Recipe
 from relabel.store.workdir import Work
@@ -51,7 +51,7 @@ _STEP = 1000  # documents between two moves of the bar
 class TuneWord2vecParams(Parameters):
     """Parameters of word2vec training."""
 
-    splits: tuple[Literal["train", "val", "test"], ...] = Field(("train",), description="Splits to train on.")
+    splits: tuple[NamedSplit, ...] = Field(("train",), description="Splits to train on.")
     tokenizer: Tokenizer = Field("ptb", description="ptb or lower_split; use the same one for cbow.")
     width: int = Field(100, ge=1, le=100_000, description="Dimensions of a vector.")
     epochs: int = Field(3, ge=1, le=10_000, description="Passes over the captions.")
