@@ -21,7 +21,8 @@ test: $(DEV) check  ## lint, types, tests; `make test TESTS='-m ""'` runs the sl
 check: $(DEV)
 	$(BIN)/pre-commit run --all-files
 
-docs: $(DEV)  ## the documentation site, in site/
+docs: $(DEV)  ## the reference, docs/api.md and docs/reference.md, from the code, and the site, in site/
+	$(BIN)/python docs_reference.py
 	$(BIN)/mkdocs build --strict
 
 gpu: $(DEV)  ## on a machine with a CUDA GPU: its tests, then a table of the work that it does

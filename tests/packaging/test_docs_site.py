@@ -1,4 +1,6 @@
-"""Contract: the documentation site is built without warnings, and the links of a document point to files."""
+"""Contract: the documentation site is built without warnings, the pages of reference say what the code says, and the
+links of a document point to files and headings that exist.
+"""
 
 from __future__ import annotations
 
@@ -10,35 +12,52 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests.examples.documents import ROOT, pages
+from tests.examples.documents import ROOT, WRITTEN, pages
 
 from relabel.sources import SOURCES
 from relabel_cli.root import VERBS
 
-DOCUMENTS = (*pages(), "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")
+DOCUMENTS = (*pages(), *WRITTEN, "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")
+_CODE = re.compile(r"```.*?```", re.DOTALL)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not find_spec("mkdocs"), reason="mkdocs is not installed (the `docs` extra)")
-@pytest.mark.skipif(not find_spec("mkdocstrings"), reason="mkdocstrings is not installed (the `docs` extra)")
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
-    page = (tmp_path / "site/api/index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not find_spec("griffe"), reason="griffe is not installed (the `docs` extra)")
+def test_the_pages_of_reference_are_those_of_the_code() -> None:
+    import docs_reference
+
+    written = docs_reference.pages()
+    assert {f"docs/{name}" for name in written} == {*WRITTEN}
+    for name, text in written.items():
+        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, f"docs/{name}: run `make docs`"
     documented = ("relabel.score", "relabel.load", "relabel_train.lookup.Lookup", "relabel_train.losses.BCLSLoss")
-    assert all(f'id="{name}"' in page for name in documented)
-    reference = (tmp_path / "site/reference/index.html").read_text(encoding="utf-8")
-    assert all(f'id="relabel-{verb}"' in reference for verb in VERBS)
-    assert all(f'id="source-{name}"' in reference for name in SOURCES)
-    shown = ("--memory &lt;str&gt;", "--device &lt;device&gt;", 'sampler: "random"', "sigma: 6.0")
-    assert all(f"<code>{row}" in reference for row in shown)
+    assert all(f'id="{name}"' in written["api.md"] for name in documented)
+    assert all(f"### `relabel {verb}`" in written["reference.md"] for verb in VERBS)
+    assert all(f"#### `source: {name}`" in written["reference.md"] for name in SOURCES)
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors of a page: its `id`s, and its headings as GitHub names them."""
+    text = _CODE.sub("", document.read_text(encoding="utf-8"))
+    headings = (re.sub(r"<[^>]*>", "", line) for line in re.findall(r"^#+ +(.*)$", text, re.MULTILINE))
+    return {*re.findall(r'id="([^"]+)"', text)} | {
+        re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings
+    }
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_the_links_of_a_document_point_to_files(document: str) -> None:
-    text = re.sub(r"```.*?```", "", (ROOT / document).read_text(encoding="utf-8"), flags=re.DOTALL)
-    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
-    missing = [link for link in links if "://" not in link and not (ROOT / document).parent.joinpath(link).exists()]
-    assert not missing
+def test_the_links_of_a_document_point_to_files_and_headings(document: str) -> None:
+    here = ROOT / document
+    links = re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?[^)]*\)", _CODE.sub("", here.read_text(encoding="utf-8")))
+    local = [(here.parent / path if path else here, anchor) for path, anchor in links if "://" not in path]
+    assert not [str(file) for file, _ in local if not file.exists()]
+    named = [(file, anchor) for file, anchor in local if anchor and file.suffix == ".md"]
+    assert not [f"{file.name}#{anchor}" for file, anchor in named if anchor not in anchors(file)]
