@@ -55,7 +55,7 @@ class EvaluationResult:
     `problems`: list of (str, RelabelError); labels that could not be judged, each with its error.
     `warnings`: list of (str, str); names of artefacts, each with a warning.
     `paths`: written files and folders, by their description. `lookups`, `pages`: those of `run` and `report`.
-    `rates`: by label, captions that `run` encoded per second.
+    `rates`: by label, the captions that `run` encoded per second, or the pairs that it scored; with the unit.
     `draw`: draws the picture of the report into the file it is given.
     `made_of`: jobs of the figures.
     `costs`: by label, the costs of each set of texts.
@@ -69,7 +69,7 @@ class EvaluationResult:
     paths: dict[str, Path] = field(default_factory=dict)
     lookups: list[Path] = field(default_factory=list)
     pages: list[Path] = field(default_factory=list)
-    rates: dict[str, float] = field(default_factory=dict)
+    rates: dict[str, tuple[float, str]] = field(default_factory=dict)
     draw: Draw | None = None
     made_of: dict[str, Job] = field(default_factory=dict)
     costs: dict[str, list[Mapping[str, float]]] = field(default_factory=dict)

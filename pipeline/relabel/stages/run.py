@@ -11,7 +11,9 @@ from pathlib import Path
 from relabel import stages
 from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.corpus.params import PUBLISHED_FORMATS
-from relabel.judge.report import BASELINE
+from relabel.datasets.cxc import TASKS
+from relabel.datasets.evaluation_sets import ALL
+from relabel.judge.report import BASELINE, Record
 from relabel.sources.base import Capability
 from relabel.stages import Session
 from relabel.stages.correlate import Against, EvaluationResult, is_complete, with_baseline
@@ -79,10 +81,7 @@ def _run_split(
     result, folder = EvaluationResult(session, is_complete(session, labels)), session.folder
     built = result.build_labels(names, split, against)
     result.add_encoded(built, against)
-    for label in (name for name in built if name != BASELINE):
-        manifest = read_manifest(folder("encodings", split, label))
-        first, last = manifest.metadata["rows"]
-        result.rates[label] = (last - first) / max(manifest.provenance["seconds"], 1e-3)
+    result.rates = {name: _rate(session, name, split, result.report.records) for name in built if name != BASELINE}
     if exports:
         exported = _exported(session, labels)
         result.build(_export_steps(session, exported, split))
@@ -102,6 +101,20 @@ def _run_split(
             # The page is the last part of a run: its failure must not hide the results before it.
             result.problems.append(("report", error))
     return result
+
+
+def _rate(session: Session, label: str, split: str, records: Sequence[Record]) -> tuple[float, str]:
+    """Return how much a label does per second, and of what: captions, or judged pairs if it scores pair by pair.
+
+    To encode captions is the smaller part of the work of such a label.
+    """
+    scored = [
+        r["n"] + r["missing"] for r in records if (r["label"], r["subset"]) == (label, ALL) and r["task"] in TASKS
+    ]
+    pairwise = bool(scored) and session.config.source(label).is_pairwise()
+    manifest = read_manifest(session.folder("judgements" if pairwise else "encodings", split, label))
+    first, last = (0, sum(scored)) if pairwise else manifest.metadata["rows"]
+    return (last - first) / max(manifest.provenance["seconds"], 1e-3), "pairs" if pairwise else "captions"
 
 
 def report(
