@@ -6,8 +6,8 @@ from functools import partial
 
 from relabel.core.errors import UsageError
 from relabel.core.types import Queries
-from relabel.neighbours.build import NeighbourWork
-from relabel.neighbours.spec import NeighbourSpec
+from relabel.neighbour_tables.build import NeighbourWork
+from relabel.neighbour_tables.spec import NeighbourSpec
 from relabel.stages.encode import encode, encoded_split, open_label, serving_split
 from relabel.stages.job import Job, Values, label_values, make_steps
 from relabel.stages.session import Session
