@@ -256,12 +256,9 @@ def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Par
         # A flag that is true by default needs a second form for false.
         flags = [f"{flags[0]}/--no-{flags[0][2:]}"]
     if get_origin(kind) is Literal and "val" in get_args(kind):
-        help_text, kind, metavar, callback = (
-            f"{help_text} One of: {', '.join(get_args(kind))}.",
-            str,
-            "<split>",
-            check_split,
-        )
+        # A split, which several words name.
+        help_text, metavar, callback = f"{help_text} One of: {', '.join(get_args(kind))}.", "<split>", check_split
+        kind = str
     elif get_origin(kind) is Literal:
         # Click breaks no line within a list of choices beside the name.
         help_text, metavar = f"{help_text} One of: {', '.join(get_args(kind))}.", f"<{name}>"

@@ -108,9 +108,8 @@ def _rate(session: Session, label: str, split: str, records: Sequence[Record]) -
 
     To encode captions is the smaller part of the work of such a label.
     """
-    scored = [
-        r["n"] + r["missing"] for r in records if (r["label"], r["subset"]) == (label, ALL) and r["task"] in TASKS
-    ]
+    own = [record for record in records if (record["label"], record["subset"]) == (label, ALL)]
+    scored = [record["n"] + record["missing"] for record in own if record["task"] in TASKS]
     pairwise = bool(scored) and session.config.source(label).is_pairwise()
     manifest = read_manifest(session.folder("judgements" if pairwise else "encodings", split, label))
     first, last = (0, sum(scored)) if pairwise else manifest.metadata["rows"]
