@@ -145,7 +145,7 @@ async function start() {
   report.lower = report.captions.map((text) => text.toLowerCase());
   // Only the labels that a chart or a list of the page shows.
   const shown = new Set([report.distributions, report.searched, ...Object.values(report.judged).map(({ scatter }) => scatter)].flatMap(Object.keys));
-  byId("legend").append(...Object.entries(report.labels).filter(([name]) => shown.has(name)).map(([name, [, uses]]) => element("li", {}, chip(name, element("span", {}, uses)))));
+  byId("legend").append(...Object.entries(report.labels).filter(([name]) => shown.has(name)).map(([name, [, uses]]) => element("li", {}, chip(name, ...(uses === name ? [] : [element("span", {}, uses)])))));
   const names = Object.keys(Object.values(report.judged)[0]?.worst ?? {}), baseline = names.filter((name) => !report.distributions[name]);
   // The disagreements of the baseline, a binary label, come last.
   byId("worst-label").append(...names.filter((name) => !baseline.includes(name)).concat(baseline).map((name) => element("option", {}, name)));
