@@ -251,7 +251,8 @@ def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Par
     flags = extra.get("flags", [f"--{name.replace('_', '-')}"])
     default = None if info.default is PydanticUndefined else info.default
     kind = _inner(info.annotation)
-    help_text, metavar, callback = info.description or "", None, None
+    help_text, metavar = info.description or "", None
+    callback: Callable[..., Any] | None = None
     if kind is bool and default:
         # A flag that is true by default needs a second form for false.
         flags = [f"{flags[0]}/--no-{flags[0][2:]}"]
