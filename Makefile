@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check docs gpu dvc constraints clean
 
-demo: $(DEMO)  ## build labels of five sources for COCO's test captions and show how well each agrees with people
+demo: $(DEMO)  ## build six labels of COCO's test captions and show how well each agrees with people
 	@$(BIN)/relabel run
 
 test: $(DEV) check  ## lint, types, tests; `make test TESTS='-m ""'` runs the slow ones as well

@@ -24,7 +24,8 @@ def _explain(error: Exception) -> tuple[str, int]:
     if (format_message := getattr(error, "format_message", None)) is not None:
         context = getattr(error, "ctx", None)
         command = "relabel" if context is None else context.command_path
-        return f"{format_message().rstrip('.')}. See `{command} --help`.", 2
+        message = str(format_message())
+        return f"{message}{'' if message.endswith(('.', '?')) else '.'} See `{command} --help`.", 2
     # An error of relabel or of the trainer that a user can cause.
     if (code := getattr(error, "exit_code", None)) is not None:
         return str(error), int(code)

@@ -19,10 +19,11 @@ from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from relabel.config import load_config, params_file
-from relabel.core.errors import RelabelError, UsageError
+from relabel.core.errors import RelabelError, UsageError, choices
 from relabel.core.parameters import Parameters, validate
 from relabel.core.runtime import SILENT, Device, Runtime, default_data, parse_size
 from relabel.corpus.params import IngestParams
+from relabel.corpus.splits import named_split
 from relabel.stages import Job, Session, available_labels, check_label_names, only_dataset
 from relabel_cli.progress import Display
 from relabel_cli.root import CONTEXT
@@ -42,7 +43,8 @@ WORKERS = (*BUILD, "workers", "scheduler")
 TASKS = (*WORKERS, "shard")
 """Verbs that make artefacts by tasks."""
 Mirror = Annotated[Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder of files to use, not download.")]
-LABELLED = "train, val, test or all. [default: judge.split of a benchmark; each split of other data]"
+SPLITS = ("train", "val", "test", "all")
+LABELLED = "[default: judge.split of a benchmark; each split of other data]"
 """Help of the option --split of the verbs that label."""
 MIN_MEMORY = 256 << 20
 """Bytes. A smaller budget can only be a mistake."""
@@ -224,6 +226,20 @@ def label_option(purpose: str, default: str = "") -> Any:
     return typer.Option("--label", "-l", metavar="<label>", help=help_text, callback=split_names)
 
 
+def split_option(default: str, purpose: str = "") -> Any:
+    """Return an option that names a split; `purpose`, `default`: begin and end of its help."""
+    help_text = f"{purpose}train, val, test or all. {default}"
+    return typer.Option(metavar="<split>", help=help_text, callback=check_split, show_default=False)
+
+
+def check_split(name: str | None) -> str | None:
+    """Return the split that a word means, as "validation" means val; raise for any other word."""
+    split: str | None = named_split(name)
+    if split is not None and split not in SPLITS:
+        raise UsageError(f"no split {name!r}", todo=choices(split, SPLITS))
+    return split
+
+
 def split_names(values: list[str] | None) -> list[str]:
     """Split the values of an option that may be repeated, and lists names by commas."""
     names = [name.strip() for text in values or [] for name in text.split(",") if name.strip()]
@@ -237,11 +253,16 @@ def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Par
     flags = _extra(info).get("flags", [f"--{name.replace('_', '-')}"])
     default = None if info.default is PydanticUndefined else info.default
     kind = _inner(info.annotation)
-    help_text, metavar, callback = info.description or "", None, None
+    help_text, metavar = info.description or "", None
+    callback: Callable[..., Any] | None = None
     if kind is bool and default:
         # A flag that is true by default needs a second form for false.
         flags = [f"{flags[0]}/--no-{flags[0][2:]}"]
-    if get_origin(kind) is Literal:
+    if get_origin(kind) is Literal and "val" in get_args(kind):
+        # A split, which several words name.
+        help_text, metavar, callback = f"{help_text} One of: {', '.join(get_args(kind))}.", "<split>", check_split
+        kind = str
+    elif get_origin(kind) is Literal:
         # Click breaks no line within a list of choices beside the name.
         help_text, metavar = f"{help_text} One of: {', '.join(get_args(kind))}.", f"<{name}>"
     elif get_origin(kind) is tuple or get_origin(kind) is list:

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from relabel.core.errors import UsageError, choices
+from relabel_cli import completion
 
 VERBS = {
     "init": "Write a commented params.yaml into this folder; with --dvc, also dvc.yaml.",
@@ -40,6 +41,12 @@ class LazyGroup(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the verbs."""
         return list(VERBS)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the verb of a command line; a stand-in without imports if a shell completes a value that it knows."""
+        if ctx.resilient_parsing and args[-1] in completion.OPTIONS and args[0] in VERBS:
+            return args[0], typer.main.get_command(completion.app), args[1:]
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import one verb; raise with similar verbs if there is no such verb."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from relabel.core.parameters import Parameters, validate, with_settings
+from relabel.corpus.splits import named_split
 from relabel_cli.options import OUTPUT, SharedOptions
 from relabel_train.reference import options
 
@@ -25,7 +26,9 @@ class EvalParameters(Parameters, options.EvalOptions):
 def parse(model: type[T], common: SharedOptions) -> T:
     """Return the options of the verb and of --set, and set the number of threads."""
     named = {f"{name}.name" if name in CHOICES else name: value for name, value in common.overrides.items()}
-    parsed = validate(model, with_settings({}, common.set, named), "command line")
+    values = with_settings({}, common.set, named)
+    values |= {name: named_split(values[name]) for name in ("split", "val") if name in values}
+    parsed = validate(model, values, "command line")
     if common.threads is not None:
         import torch
 

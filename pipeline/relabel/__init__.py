@@ -16,10 +16,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from relabel.api import Label, Scorer, correlate, encode, export_label, ingest, label, load, report, run, score
+    from relabel.api import (
+        Label,
+        Scorer,
+        correlate,
+        encode,
+        export_label,
+        false_negatives,
+        ingest,
+        label,
+        load,
+        neighbours,
+        report,
+        run,
+        score,
+        verify,
+    )
 
-__all__ = ["Label", "Scorer", "correlate", "encode", "export_label", "ingest", "label", "load", "report", "run"]
-__all__ += ["score"]
+__all__ = ["Label", "Scorer", "correlate", "encode", "export_label", "false_negatives", "ingest", "label", "load"]
+__all__ += ["neighbours", "report", "run", "score", "verify"]
 
 
 def __getattr__(name: str) -> Any:
@@ -35,4 +50,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

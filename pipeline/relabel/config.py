@@ -14,7 +14,7 @@ from relabel.core.parsing import read_bytes
 from relabel.corpus.params import IngestParams
 from relabel.export.params import ExportParams
 from relabel.judge import JudgeParams
-from relabel.neighbours.spec import NeighboursParams
+from relabel.neighbour_tables.spec import NeighboursParams
 from relabel.sources import SOURCES, source_class
 from relabel.sources.base import Source, SourceParams
 from relabel.sources.bert_sts.tune import TuneBertStsParams

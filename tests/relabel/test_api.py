@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,10 +19,15 @@ import pytest
 from tests.relabel.sources.fuse.fixtures import linear_head, write_fuse_model
 
 import relabel
+from relabel.config import load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.tables import Table
 from relabel.corpus import References
+from relabel.judge.report import Report
 from relabel.sources.fuse.model import FuseModel, Part
 from relabel.stages.verify import verify
+from relabel_train.examples import write_lookup
+from relabel_train.lookup import open_lookup
 from relabel_train.scoring.fuse import Feature
 
 TEXTS = {
@@ -137,6 +143,75 @@ def test_import_loads_nothing_heavy() -> None:
     heavy = ("torch", "faiss", "numba", "sentence_transformers", "pyarrow", "pydantic")
     code = f"import sys, relabel; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_dir_lists_the_public_names() -> None:
+    assert dir(relabel) == sorted(relabel.__all__)
+    assert all(hasattr(relabel, name) for name in dir(relabel))
+
+
+def test_neighbours_false_negatives_and_verification_are_those_of_the_stages(folder: Path) -> None:
+    made = relabel.encode(folder, "cider", settings=CIDER)
+    table = relabel.neighbours(folder, "cider", k=3, settings=CIDER)
+    assert table.column_names == ["caption_id", "image_id", "neighbours", "neighbour_images", "scores", "same_image"]
+    for row in table.to_pylist():
+        nearest = made.nearest(row["caption_id"], k=3)
+        assert row["neighbours"] == [hit.caption_id for hit in nearest]
+        assert row["scores"] == pytest.approx([hit.score for hit in nearest])
+    images = relabel.neighbours(folder, "cider", queries="images", settings=CIDER)
+    assert images["image_id"].to_pylist() == made.image_ids
+    wide = CIDER | {"neighbours.k": 3}
+    pairs = relabel.false_negatives(folder, "cider", "test", 0.1, settings=wide)
+    frame = pairs.to_pandas()
+    assert len(frame) == len(pairs.scores) > 0
+    assert made.pairs(frame["image_id"].tolist(), frame["caption_id"].tolist()) == pytest.approx(
+        frame["cider"].to_numpy(), abs=6e-5
+    )
+    assert not relabel.verify(folder).problems
+    Path(folder, "corpus", "manifest.json").write_text("{}")
+    assert [problem.fault for problem in relabel.verify(folder).problems] == ["damaged"]
+
+
+@pytest.mark.parametrize("word", ["validation", "dev", "Valid", "val"])
+def test_usual_words_name_a_split(word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    corpus = relabel.ingest("labels/mine", [("a", "a dog"), ("b", "two cats")], in_split=word)
+    assert list(corpus.splits) == ["val"]
+    assert relabel.encode("labels/mine", "cider", word, settings=CIDER).split == "val"
+    assert relabel.load("labels/mine", "cider", word, settings=CIDER).split == "val"
+    config = load_config(None, [], {"judge.split": word, "neighbours.candidates": word})
+    assert (config.judge.split, config.neighbours.candidates) == ("val", "val")
+
+
+def test_notebooks_show_small_escaped_tables(labels: relabel.Label, tmp_path: Path) -> None:
+    report = Report((Table("<b>", ("label", "r"), (("<script>", "1"),), ("x < y",)),), ({"label": "a", "r": 0.5},))
+    assert "<td" in report._repr_html_()
+    assert not any(part in report._repr_html_() for part in ("<script>", "x < y", "<b><b>"))
+    assert report.to_pandas().to_dict("records") == [{"label": "a", "r": 0.5}]
+    assert labels.corpus.to_pandas()["caption_id"].tolist() == labels.corpus.caption_ids
+    for shown in (labels, labels.corpus, open_lookup(write_lookup(tmp_path / "example"))):
+        html = shown._repr_html_()
+        assert html.count("<table>") == 1
+        assert len(html) < 3000
+    assert ">9</td>" in labels._repr_html_()
+
+
+def test_tables_without_pandas_name_the_package(labels: relabel.Label, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingError, match=r"pandas is not installed\. Run `pip install pandas`"):
+        labels.corpus.to_pandas()
+
+
+def test_a_plot_has_the_shares_of_own_and_other_captions(labels: relabel.Label) -> None:
+    matplotlib.use("Agg")
+    axes = labels.plot()
+    texts = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert texts == ["captions of one image", "captions of two images"]
+    for patch in axes.patches:
+        values, edges, _ = patch.get_data()
+        assert values.sum() == pytest.approx(1)
+        assert len(edges) == len(values) + 1
+    assert labels.plot(axes) is axes
 
 
 def test_block_is_the_relevance_of_each_image_and_caption(labels: relabel.Label) -> None:

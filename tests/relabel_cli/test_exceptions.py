@@ -131,6 +131,7 @@ FIT = ["fit", "--features", "d", "--captions", "c"]
         (["nonsense"], 2, "no such command 'nonsense'"),
         (["nearst", "a dog"], 2, "Did you mean nearest"),
         (["export"], 2, "export --help`"),
+        (["export", "looup"], 2, "Did you mean 'lookup'? See `"),
         (["encode", "--nonsense"], 2, "encode --help`"),
         (["encode", "--label", "nonsense"], 2, "no label 'nonsense'"),
         (["encode", "--set", "neighbours.k=0"], 2, "neighbours.k"),

@@ -84,17 +84,22 @@ def test_what_was_left_out_is_said_at_the_end(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     write("odd.csv", {"a": ["a dog", "", "a dog"], "b": ["a cat"]})
     for _ in range(2):
-        code, output = invoke("run", "odd.csv", "--label", "cider_lower_split")
+        code, output = invoke("run", "odd.csv", "--label", "cider_lower_split,same_image")
         assert code == 0, output
         assert "left out: 1 empty caption (first: odd.csv:3)" in output
         assert "repeated: 1 caption that repeats a text of its image (first: odd.csv:4)" in output
+    # Of the captions, and not of each label.
+    page = Path("labels/odd/page/train/report.html").read_text(encoding="utf-8")
+    assert page.count("left out: 1 empty caption") == page.count("odd: left out") == 1
     build._warn_once.cache_clear()
     with pytest.warns(UserWarning, match="left out: 1 empty caption"):
         label = relabel.load("labels/odd", "cider_lower_split")
     # Ids without the prefix of the dataset.
     np.testing.assert_array_equal(label.block(["a"], ["b#0"]), label.block(["odd:a"], ["odd:b#0"]))
     code, output = invoke("nearest", "--id", "b#0", "--label", "cider_lower_split", "-k", "1")
-    assert (code, "odd:" in output) == (0, True), output
+    assert (code, "odd:" in output, "same image" in output) == (0, True, False), output
+    code, output = invoke("nearest", "--id", "a#0", "--label", "cider_lower_split", "-k", "1")
+    assert (code, output.splitlines()[-1]) == (0, "= a caption of the same image"), output
 
 
 def test_parameters_of_captions_beside_those_of_a_source() -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from relabel import stages
-from relabel_cli.options import LABELLED, TASKS, SharedOptions, label_option, verb
+from relabel_cli.options import LABELLED, TASKS, SharedOptions, label_option, split_option, verb
 
 
 def encode(
     common: SharedOptions,
     label: Annotated[list[str], label_option("to encode", "all of params.yaml")] = [],
-    split: Annotated[str | None, typer.Option(help=LABELLED)] = None,
+    split: Annotated[str | None, split_option(LABELLED)] = None,
 ) -> None:
     """Encode every caption with a source."""
     session = common.session()

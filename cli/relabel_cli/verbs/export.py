@@ -11,17 +11,14 @@ from relabel import stages
 from relabel.core.types import Queries
 from relabel.export import EXPORTS
 from relabel.export.params import ExportBatchesParams, ExportLookupParams, ExportParams, ExportWdsParams, block_of
-from relabel.neighbours.spec import SplitOrAll
 from relabel.stages import Job
-from relabel_cli.options import AGAIN, BUILD, READ, TASKS, SharedOptions, group, label_option, verb
+from relabel_cli.options import AGAIN, BUILD, READ, TASKS, SharedOptions, group, label_option, split_option, verb
 
 WRITE = (*BUILD, "skip_missing")
 Labels = Annotated[list[str], label_option("to write")]
-SplitOption = Annotated[
-    SplitOrAll | None, typer.Option(help="train, val, test or all. [default: train, the only split, or all]")
-]
+SplitOption = Annotated[str | None, split_option("[default: train, the only split, or all]")]
 
-Neighbours = Annotated[SplitOrAll | None, typer.Option(help="Split of the neighbours. [default: that of --split]")]
+Neighbours = Annotated[str | None, split_option("[default: that of --split]", "Split of the neighbours: ")]
 QueriesOption = Annotated[Queries, typer.Option(help="Neighbours of captions or of images.")]
 Name = Annotated[str | None, typer.Option(help="Name of the batches. [default: from its parameters]")]
 

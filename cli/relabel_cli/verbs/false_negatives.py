@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,18 +11,18 @@ import typer
 from relabel.core.tables import align, csv_text
 from relabel.stages.false_negatives import Threshold, find_false_negatives
 from relabel.store.files import write_text
-from relabel_cli.options import COMPUTE, SharedOptions, label_option, verb
+from relabel_cli.options import COMPUTE, SharedOptions, label_option, split_option, verb
 
 DEFAULT = "export.labels that have neighbours"
-SPLIT = "train, val, test or all. [default: judge.split of a benchmark; the first split of other data]"
+SPLIT = "[default: judge.split of a benchmark; the first split of other data]"
 THRESHOLD = "Least relevance of a pair. [default: that of CxC's human scores]"
-_WIDTH = 60  # characters of an image's own caption, which stands before the other one
+IMAGE = "each image is shown by its caption that the other caption matches best"
 
 
 def false_negatives(
     common: SharedOptions,
     label: Annotated[list[str], label_option("to show; the first one chooses the pairs", DEFAULT)] = [],
-    split: Annotated[str | None, typer.Option(help=SPLIT)] = None,
+    split: Annotated[str | None, split_option(SPLIT)] = None,
     threshold: Annotated[float | None, typer.Option(metavar="<float>", help=THRESHOLD)] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of pairs to show.")] = 20,
     out: Annotated[Path | None, typer.Option(metavar="<file>", help="Write all pairs into this file (CSV).")] = None,
@@ -35,17 +34,18 @@ def false_negatives(
         session.note_once(f"warning: {text}")
     if out is not None:
         write_text(out, csv_text([*found.records()]) + "\n")
-    rows = [("rank", *found.labels, "image", "own caption", "caption id", "caption of another image")]
     shown = [*found.records(slice(k))]
-    for rank, one in enumerate(shown, 1):
-        scores = [f"{one[name]:.3f}" for name in found.labels]
-        own, other = (" ".join(str(one[name]).split()) for name in ("own_caption", "caption"))
-        own = textwrap.shorten(own, _WIDTH, placeholder="...")
-        rows.append((str(rank), *scores, str(one["image_id"]), own, str(one["caption_id"]), other))
+    # Two lines per pair, so that the texts stand below each other, in full and at any width of the terminal.
+    rows = [("rank", *found.labels, "", "id", "text")]
+    for rank, pair in enumerate(shown, 1):
+        own, other = (" ".join(str(pair[name]).split()) for name in ("own_caption", "caption"))
+        scores = [f"{pair[name]:.3f}" for name in found.labels]
+        rows.append((str(rank), *scores, "image", str(pair["image_id"]), own))
+        rows.append(("", *[""] * len(scores), "caption", str(pair["caption_id"]), other))
     counts = {"captions": len(found.rows), "captions_with_pairs": found.described}
     counts |= {"pairs": len(found.scores), "cut": found.cut}
     data = {"split": found.split, "threshold": asdict(found.threshold), **counts, "shown": shown}
-    common.show(data, "\n".join([*found.summary(), "", *align(rows, right=range(1 + len(found.labels)))]))
+    common.show(data, "\n".join([*found.summary(), IMAGE, "", *align(rows, right=range(1 + len(found.labels)))]))
 
 
 app = verb(false_negatives, COMPUTE)

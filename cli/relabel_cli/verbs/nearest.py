@@ -10,7 +10,7 @@ import typer
 from relabel.core.errors import UsageError
 from relabel.core.tables import align
 from relabel.stages.nearest import search_labels
-from relabel_cli.options import COMPUTE, SharedOptions, label_option, verb
+from relabel_cli.options import COMPUTE, SharedOptions, label_option, split_option, verb
 
 
 def nearest(
@@ -19,9 +19,7 @@ def nearest(
     caption_id: Annotated[str | None, typer.Option("--id", help="Id of a caption, as in coco:770337.")] = None,
     label: Annotated[list[str], label_option("to search with", "all that are encoded")] = [],
     k: Annotated[int, typer.Option("-k", min=1, help="Number of captions to show.")] = 10,
-    split: Annotated[
-        str | None, typer.Option(help="train, val, test or all. [default: all, or the first that is encoded]")
-    ] = None,
+    split: Annotated[str | None, split_option("[default: all, or the first that is encoded]")] = None,
 ) -> None:
     """Show the captions that each label ranks closest to a caption."""
     if (text is None) == (caption_id is None):
@@ -33,7 +31,9 @@ def nearest(
         for rank, hit in enumerate(best, 1):
             words = ("= " if hit.same_image else "") + " ".join(hit.text.split())
             rows.append((name, str(rank), f"{hit.score:.3f}", hit.caption_id, words))
-    lines = [f"nearest to: {query}", *align(rows, right=(1, 2)), "= a caption of the same image"]
+    lines = [f"nearest to: {query}", *align(rows, right=(1, 2))]
+    if any(hit.same_image for best in hits.values() for hit in best):
+        lines.append("= a caption of the same image")
     found = {name: [asdict(hit) for hit in best] for name, best in hits.items()}
     reasons = {name: str(error) for name, error in left_out}
     common.show({"asked": query, "nearest": found, "left_out": reasons}, "\n".join(lines))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from relabel import stages
-from relabel.neighbours.spec import NeighboursParams
+from relabel.neighbour_tables.spec import NeighboursParams
 from relabel_cli.options import TASKS, SharedOptions, label_option, verb
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.filesize import decimal as size
 
+from relabel.core.errors import MissingError
 from relabel.core.tables import align, duration
 from relabel.corpus.params import captions_at, dataset_name
 from relabel.judge import JudgeParams
 from relabel.judge.tables import headline_report
-from relabel.neighbours.spec import SplitOrAll
+from relabel.stages.ingest import FETCHED
 from relabel.stages.run import EACH_SPLIT, PlannedJob, plan_run
 from relabel.stages.run import run as run_stages
-from relabel_cli.options import LABELLED, WORKERS, Mirror, SharedOptions, label_option, verb
+from relabel_cli.options import LABELLED, WORKERS, Mirror, SharedOptions, label_option, split_option, verb
 from relabel_cli.output import named_warnings, report_outcome, show_outcome
 
 TRAIN = """\
@@ -42,7 +44,7 @@ for batch, _ in zip(loader, range(3)):
 def run(
     common: SharedOptions,
     captions: Annotated[str | None, typer.Argument(help="Your captions: a file, folder or URL.")] = None,
-    split: Annotated[SplitOrAll | None, typer.Option(help=LABELLED)] = None,
+    split: Annotated[str | None, split_option(LABELLED)] = None,
     label: Annotated[list[str], label_option("to build", "all on a judged split, else export.labels")] = [],
     mirror: Mirror = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the work, with rows, bytes and time.")] = False,
@@ -50,6 +52,7 @@ def run(
 ) -> None:
     """Do everything: fetch, ingest, tune, encode, judge, export; then print which label to use."""
     if captions is not None:
+        check_captions(captions, common.labels)
         # A parameter file describes captions of its own.
         update = {
             "dataset": common.dataset or dataset_name(captions),
@@ -71,6 +74,21 @@ def run(
         if outcome.report.tables and not full:
             outcome.report = headline_report(outcome.report, outcome.rates)
         show_outcome(common, outcome)
+
+
+def check_captions(captions: str, labels: Path) -> None:
+    """Raise if captions name no file, folder or URL; the message has the files and datasets of a similar name."""
+    path = Path(captions)
+    if "://" in captions or path.exists():
+        return
+    there = sorted(file.name for file in path.parent.iterdir()) if path.parent.is_dir() else []
+    # A name resembles that of a file also without its ending.
+    stems = {Path(name).stem.lower(): str(path.parent / name) for name in there if not name.startswith(".")}
+    names = {Path(file).name.lower(): file for file in stems.values()} | stems
+    names |= {name: f"--dataset {name}" for name in {*FETCHED, *(one.parent.name for one in labels.glob("*/corpus"))}}
+    close = dict.fromkeys(names[name] for name in get_close_matches(path.name.lower(), names))
+    todo = f"Did you mean {' or '.join(close)}?" if close else "Give a file, a folder or a URL of captions."
+    raise MissingError("no such file or folder", where=captions, todo=todo)
 
 
 def plan_text(steps: Sequence[PlannedJob]) -> str:

@@ -22,9 +22,10 @@ from relabel.core.errors import RelabelError, UsageError, naming_extras
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.params import IngestParams, captions_at
+from relabel.corpus.splits import named_split
 from relabel.export.params import block_of
 from relabel.stages import Session
-from relabel.stages.encode import encoded_split, label_warnings
+from relabel.stages.encode import encoded_split, named_warnings
 from relabel.stages.run import RunResult
 from relabel.stages.run import report as stages_report
 from relabel.stages.run import run as stages_run
@@ -89,7 +90,7 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
     """
     path = captions if isinstance(captions, str | Path) else _write_table(Path(folder), captions)
     values = {f"ingest.{name}": value for name, value in parameters.items()}
-    session = _session(folder, None, captions_at(str(path)) | values, runtime)
+    session = open_session(folder, None, captions_at(str(path)) | values, runtime)
     try:
         stages.ingestion(session).run()
     except RelabelError as error:
@@ -113,7 +114,8 @@ def encode(folder: str | Path, label: str, split: str | None = None, **options: 
     folder, label, params, settings, runtime
         As for `load`.
     split : {"train", "val", "test", "all"}, optional
-        Defaults to the judged split of a benchmark, and to all captions of other data.
+        Defaults to the judged split of a benchmark, and to all captions of other data. Usual words are understood
+        everywhere: "validation", "valid" and "dev" are val.
 
     Raises
     ------
@@ -126,10 +128,10 @@ def encode(folder: str | Path, label: str, split: str | None = None, **options: 
     --------
     >>> labels = relabel.encode("labels/mine", "sbert")  # doctest: +SKIP
     """
-    session = _session(folder, **options)
+    session = open_session(folder, **options)
     if not session.folder("corpus", MANIFEST).exists():
         stages.fetch_and_ingest(session)
-    parts = stages.label_splits(session, split)
+    parts = stages.label_splits(session, named_split(split))
     chosen = parts[0] if len(parts) == 1 else "all"
     stages.build_encoding(session, label, chosen)
     return _open(session, label, chosen)
@@ -230,8 +232,8 @@ def load(folder: str | Path, label: str, split: str | None = None, **options: Un
     >>> labels.nearest("coco:770337", k=1)[0].caption_id  # doctest: +SKIP
     'coco:403176'
     """
-    session = _session(folder, **options)
-    return _open(session, label, split or encoded_split(session, label))
+    session = open_session(folder, **options)
+    return _open(session, label, named_split(split) or encoded_split(session, label))
 
 
 @naming_extras()
@@ -275,8 +277,8 @@ def export_label(
     'labels/coco/exports/test/hf/sbert'
     """
     overrides = {f"export.{block_of(kind)}.{name}": value for name, value in parameters.items()}
-    session = _session(folder, params, {**(settings or {}), **overrides}, runtime)
-    chosen = split or encoded_split(session, label)
+    session = open_session(folder, params, {**(settings or {}), **overrides}, runtime)
+    chosen = named_split(split) or encoded_split(session, label)
     own = _EXPORTS.get(kind)
     job = stages.format_export(session, kind, label, chosen) if own is None else own(session, label, chosen)
     job.run()
@@ -313,12 +315,16 @@ def run(
     --------
     >>> result = relabel.run("labels/coco", labels=["cider", "sbert"])  # doctest: +SKIP
     """
-    return stages_run(_session(folder, **options), split, labels)
+    return stages_run(open_session(folder, **options), named_split(split), labels)
 
 
 @naming_extras()
 def report(
-    folder: str | Path = "labels/coco", split: Any = None, labels: Sequence[str] = (), **options: Unpack[Options]
+    folder: str | Path = "labels/coco",
+    split: Any = None,
+    labels: Sequence[str] = (),
+    images: str | Path | None = None,
+    **options: Unpack[Options],
 ) -> Path:
     """Write one HTML page about the labels of a split, as `relabel report` does.
 
@@ -326,6 +332,9 @@ def report(
     ----------
     folder, split, labels, params, settings, runtime
         As for `run`. Labels that do not exist yet are built.
+    images : str or Path, optional
+        Folder of images with files named like their ids, or a URL: ``"https://example.org/{image_id}.jpg"``. The page
+        shows them, and holds their addresses only.
 
     Returns
     -------
@@ -343,13 +352,14 @@ def report(
     >>> relabel.report("labels/coco", split="test")  # doctest: +SKIP
     PosixPath('labels/coco/page/test/report.html')
     """
-    result = stages_report(_session(folder, **options), split, labels)
+    place = None if images is None else str(images)
+    result = stages_report(open_session(folder, **options), named_split(split), labels, place)
     if result.problems:
         raise result.problems[0][1]
     return result.pages[0]
 
 
-def _session(
+def open_session(
     folder: str | Path,
     params: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -411,10 +421,11 @@ def _columns(captions: Any) -> Any:
 
 
 def _open(session: Session, label: str, split: str) -> Label:
-    relevance = stages.open_label(session, label, split)
-    opened = Label(session, label, split, relevance, label_warnings(session, label, split))
-    for text in opened.warnings:
-        _warn_once(f"{label}: {text}")
+    named = named_warnings(session, [label], split)
+    warnings = tuple(dict.fromkeys(text for _, text in named))
+    opened = Label(session, label, split, stages.open_label(session, label, split), warnings)
+    for name, text in named:
+        _warn_once(f"{name}: {text}")
     return opened
 
 

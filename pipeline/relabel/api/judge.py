@@ -13,6 +13,7 @@ from relabel.config import load_config
 from relabel.core.errors import UsageError, naming_extras
 from relabel.core.parameters import validate
 from relabel.core.runtime import Runtime
+from relabel.corpus.splits import named_split
 from relabel.judge import JudgeParams
 from relabel.judge.report import Report
 from relabel.judge.scores import ScoreFunction, TextFunction
@@ -88,7 +89,7 @@ def correlate(
     session = opened[0].session if opened else Session(load_config(None), runtime or Runtime())
     judge = validate(JudgeParams, session.config.judge.model_dump() | parameters, "correlate()")
     if opened:
-        split = parameters.get("split", opened[0].split)
+        split = named_split(parameters.get("split", opened[0].split))
         if any(one.session.folder() != session.folder() or one.split != split for one in opened):
             problem = "labels of one report must be of one dataset and one split"
             raise UsageError(problem, todo="Call correlate() for each.")

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.errors import UsageError
+from relabel.core.errors import UsageError, naming_extras
+from relabel.core.tables import Table, html
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import RowIds
 from relabel.sources.relevance import Relevance
 from relabel.stages import Session
 from relabel.stages.nearest import Hit, nearest, search_labels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_KINDS = {"same_image": "captions of one image", "random": "captions of two images"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,6 +66,17 @@ class Label:
         rows, dataset = self.relevance.rows, self.session.config.ingest.dataset
         low, high = self.session.config.source(self.name).spec.bounds
         return f"<Label {self.name} of {dataset} ({self.split}): {len(rows):,} captions, relevance {low:g} to {high:g}>"
+
+    def _repr_html_(self) -> str:
+        source, captions = self.session.config.source(self.name), self.relevance.rows
+        facts = (
+            ("source", source.spec.name),
+            ("dataset", f"{self.session.config.ingest.dataset} ({self.split})"),
+            ("captions", f"{len(captions):,}"),
+            ("images", f"{len(self.corpus.images_of(captions)):,}"),
+            ("relevance", "{:g} to {:g}".format(*source.spec.bounds)),
+        )
+        return html(Table(f"Label {self.name}", (), facts, self.warnings))
 
     @property
     def corpus(self) -> Corpus:
@@ -186,6 +203,50 @@ class Label:
         if text is not None or source.is_pairwise():  # a new text may be refused; slow sources need a gate
             return search_labels(self.session, text, caption_id, [self.name], k, self.split)[1][self.name]
         return nearest(self.relevance, self.corpus.find_row(str(caption_id), self.relevance.rows), k)
+
+    @naming_extras()
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw the distribution of the relevance of two captions: of one image, and of two different images.
+
+        At most 5,000 pairs of each kind are drawn with seed 0, as in the report. One of the two captions is the only
+        reference. The last bin holds all larger values.
+
+        Parameters
+        ----------
+        axes : matplotlib.axes.Axes, optional
+            Axes to draw into; those of a new figure by default.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+
+        Raises
+        ------
+        MissingError
+            If matplotlib is not installed.
+
+        Examples
+        --------
+        >>> import relabel
+        >>> columns = {"image": ["a", "a", "b"], "text": ["a dog runs", "a brown dog", "two cats sit"]}
+        >>> axes = relabel.label(columns, "cider", tokenizer="lower_split").plot()
+        >>> axes.get_xlabel()
+        'relevance by cider'
+        """
+        from matplotlib import pyplot
+
+        from relabel.page.captions import choose_captions, draw_scores
+        from relabel.page.charts import bin_scores
+
+        axes = axes or pyplot.subplots()[1]
+        edges, shares = bin_scores(draw_scores(self.relevance, choose_captions(self.corpus, self.relevance.rows), None))
+        for kind, values in shares.items():
+            axes.stairs(
+                values, edges, label=_KINDS[kind], fill=kind == "same_image", alpha=0.6 if kind == "same_image" else 1
+            )
+        axes.set(xlabel=f"relevance by {self.name}", ylabel="share of pairs")
+        axes.legend()
+        return axes
 
     def _check_pooling(self, pooling: Pooling | None) -> None:
         if pooling is not None:

@@ -1,4 +1,4 @@
-"""Tables rendered as aligned text, Markdown, LaTeX (booktabs) and CSV, and the formats of durations and counts."""
+"""Tables rendered as aligned text, Markdown, LaTeX (booktabs), HTML and CSV, and formats of durations and counts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+from relabel.core.errors import MissingError
+from relabel_train.html import html_table
+
 Style = Literal["text", "csv", "md", "latex"]
 
 
@@ -20,12 +23,14 @@ class Table:
     `title`: quantity, data and unit of the figures.
     `header`: the first column is flush left. All others are flush right.
     `notes`: sentences below the table.
+    `images`: ids of the images that a page can show in the cells of each row; "" for a cell without an image.
     """
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    images: tuple[tuple[str, ...], ...] = ()
 
 
 WIDTH = 100
@@ -71,6 +76,20 @@ def latex(table: Table) -> str:
         r"\end{table}",
     ]
     return "\n".join(body)
+
+
+def html(table: Table) -> str:
+    """Render a table for a notebook."""
+    return html_table(table.title, table.rows, table.header, table.notes)
+
+
+def to_pandas(table: Any) -> Any:
+    """Return records, or an Arrow table, as a pandas.DataFrame; MissingError if pandas is not installed."""
+    try:
+        import pandas
+    except ModuleNotFoundError as error:
+        raise MissingError("pandas is not installed", todo="Run `pip install pandas`.") from error
+    return table.to_pandas() if hasattr(table, "to_pandas") else pandas.DataFrame(table)
 
 
 def csv_text(records: Sequence[Mapping[str, Any]]) -> str:

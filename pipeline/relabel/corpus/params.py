@@ -9,10 +9,10 @@ from typing import Literal
 from pydantic import Field
 
 from relabel.core.parameters import SET_ONLY, Parameters
+from relabel.corpus.splits import NamedSplit
 
 Table = Literal["csv", "parquet", "arrow", "webdataset", "img2dataset", "scan", "text"]
 Format = Literal["coco", "karpathy", "json", "jsonl", Table]
-Split = Literal["train", "val", "test"]
 NAME = r"^[a-z0-9][a-z0-9_.-]*$"
 
 
@@ -71,7 +71,7 @@ class IngestParams(Parameters):
         None, description="Tables: column of splits; split if not given.", json_schema_extra=SET_ONLY
     )
     image_per_row: bool = Field(False, description="Tables: every row is an image, named by split and number.")
-    in_split: Split | None = Field(
+    in_split: NamedSplit | None = Field(
         None, description="Tables: split of all captions; else that in the names of files, or train."
     )
     columns: tuple[str, ...] = Field((), description="csv: columns of a file without a header, as in caption,url.")
@@ -113,7 +113,7 @@ class IngestParams(Parameters):
         description="Captions with a text that their image has already: keep counts them; drop leaves them out.",
         json_schema_extra=SET_ONLY,
     )
-    split_names: dict[str, Split] = Field(
+    split_names: dict[str, NamedSplit] = Field(
         {}, description="Further names of splits, as in {qual_dev: val}.", json_schema_extra=SET_ONLY
     )
     ids: Literal["image", "caption", "position", "shard", "folder"] = Field(

@@ -9,18 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator
 
 from relabel.core.errors import CheckError
 from relabel.core.parsing import check_regular
-from relabel.corpus.params import Split
 from relabel_train.files import map_npy
 
 Ids = NDArray[np.int64]
 Splitter = Callable[[Ids, Ids], Mapping[int, str]]
 """Function of the ids of N captions and of their N images that returns the split of each image."""
+
+Split = Literal["train", "val", "test"]
 
 _WORDS: dict[str, Split] = {"train": "train", "training": "train", "restval": "train", "val": "val", "valid": "val"}
 _WORDS |= {"validation": "val", "minival": "val", "dev": "val", "test": "test", "testing": "test", "testall": "test"}
@@ -37,6 +40,19 @@ def split_of(name: str, names: Mapping[str, Split]) -> Split | None:
     word = name.strip().lower()
     own = {key.strip().lower(): split for key, split in names.items()}
     return own.get(word) or _WORDS.get(word) or _WORDS.get(re.sub(r"_?(set|split|\d+k?)$", "", word))
+
+
+def named_split(name: Any) -> Any:
+    """Return the split that a user means by a usual word, such as "validation"; any other value unchanged.
+
+    >>> named_split("validation"), named_split("all")
+    ('val', 'all')
+    """
+    return (split_of(name, {}) if isinstance(name, str) else None) or name
+
+
+NamedSplit = Annotated[Split, BeforeValidator(named_split)]
+"""Split in a parameter model, which takes the usual words."""
 
 
 def split_by_ids(captions: Ids, images: Ids, test_captions: Ids, val_images: Ids) -> Mapping[int, str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from relabel.core.errors import UsageError, choices
 from relabel.core.numeric.csr import indptr_of, ranges
 from relabel.core.runtime import SILENT, Progress
+from relabel.core.tables import Table, html, to_pandas
 from relabel.corpus.build import SCHEMA, SPLITS, Caption, RowIds, arrange
 from relabel.corpus.tokenizers import CHUNK, Tokenizer, lower_tokens, tokenize
 from relabel.store.artefact import Recipe, build
@@ -90,6 +92,18 @@ class Corpus:
     def __repr__(self) -> str:
         splits = ", ".join(f"{split} {len(rows):,}" for split, rows in self.splits.items())
         return f"<Corpus: {len(self):,} captions of {len(self.indptr) - 1:,} images ({splits})>"
+
+    def _repr_html_(self) -> str:
+        parts = [*self.splits.items(), *([("all", range(len(self)))] if len(self.splits) > 1 else [])]
+        rows = tuple((name, f"{len(rows):,}", f"{len(self.images_of(rows)):,}") for name, rows in parts)
+        return html(Table(f"Captions of {self.namespace}", ("split", "captions", "images"), rows))
+
+    def to_pandas(self) -> Any:
+        """Return the captions as a pandas.DataFrame, by row; MissingError if pandas is not installed.
+
+        Columns: row, caption_id, image_id, image (its number), split, position among the captions of the image, text.
+        """
+        return to_pandas(self.table)
 
     @cached_property
     def texts(self) -> list[str]:

@@ -92,7 +92,7 @@ _GROUP = 10_000  # captions per row group
 
 def render_card(inputs: ExportInputs, columns: list[str]) -> str:
     """Return the card of a dataset folder: a YAML header that `datasets` reads, then text for people."""
-    spec, title = inputs.source.spec, f"Relevance of {inputs.dataset} captions by {inputs.label}"
+    spec, title = inputs.source.spec, f"{inputs.dataset}: relevance of captions by {inputs.label}"
     splits = {SPLIT_NAMES.get(name, name): len(rows) for name, rows in inputs.splits.items()}
     first = next(iter(splits))
     # Neither a tag nor a line break of the licence becomes part of the card.
@@ -112,7 +112,8 @@ def render_card(inputs: ExportInputs, columns: list[str]) -> str:
     values = {"label": inputs.label, **inputs.params, "fingerprint": inputs.encoding.manifest.fingerprint}
     sections = [
         f"# {title}",
-        f"Graded relevance between captions of {inputs.dataset}, computed by the source `{spec.name}` of relabel. "
+        f"Graded relevance between the captions of the dataset `{inputs.dataset}`, computed by the source "
+        f"`{spec.name}` of relabel. "
         f"Relevance lies between {spec.bounds[0]:g} and {spec.bounds[1]:g}. "
         f"Captions: {', '.join(f'{name} {count:,}' for name, count in splits.items())}.",
         "## Loading",

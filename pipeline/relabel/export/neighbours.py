@@ -53,19 +53,24 @@ def write_neighbour_ids(corpus: Corpus, near: ArtefactRef, queries: Queries, wor
 
     The columns are the id of the caption and image, or of the image, and those of `neighbour_ids`.
     """
-    names = ["caption_id", "image_id"] if queries == "captions" else ["image_id"]
-
-    def with_ids(table: pa.Table) -> pa.Table:
-        rows = table["row"] if queries == "captions" else pa.array(corpus.indptr[table["row"].to_numpy()])
-        return pa.table({name: corpus.table[name].take(rows) for name in names} | neighbour_ids(table, corpus))
 
     def write(part: str, path: Path) -> None:
-        tables = (table for name, _, rows in near.groups if name == part for table in near.tables(rows, COLUMNS))
+        read = (table for name, _, rows in near.groups if name == part for table in near.tables(rows, COLUMNS))
+        tables = (with_ids(table, corpus, queries) for table in read)
         # The dictionary of a column holds every id of the split; with the default limit, each use would repeat the id.
-        write_tables(path, map(with_ids, tables), dictionary_pagesize_limit=_DICTIONARY)
+        write_tables(
+            path, (with_ids(table, corpus, queries) for table in tables), dictionary_pagesize_limit=_DICTIONARY
+        )
 
     for part in near.manifest.parts:
         work.file(part, partial(write, part))
+
+
+def with_ids(table: pa.Table, corpus: Corpus, queries: Queries) -> pa.Table:
+    """Return a table of neighbours with ids in place of rows."""
+    names = ["caption_id", "image_id"] if queries == "captions" else ["image_id"]
+    rows = table["row"] if queries == "captions" else pa.array(corpus.indptr[table["row"].to_numpy()])
+    return pa.table({name: corpus.table[name].take(rows) for name in names} | neighbour_ids(table, corpus))
 
 
 def neighbour_ids(table: pa.Table, corpus: Corpus) -> dict[str, pa.Array]:

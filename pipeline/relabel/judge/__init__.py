@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from relabel.core.parameters import SET_ONLY, Parameters, Seed
+from relabel.corpus.splits import named_split
 from relabel.datasets.cxc import TASKS, Task
 from relabel.datasets.evaluation_sets import Statistic
 
@@ -17,7 +18,9 @@ GATE_TOP = 100
 class JudgeParams(Parameters):
     """Parameters of the judgement."""
 
-    split: Literal["test", "val"] = Field("test", description="CxC split; ECCV Caption has test alone.")
+    split: Annotated[Literal["test", "val"], BeforeValidator(named_split)] = Field(
+        "test", description="CxC split; ECCV Caption has test alone."
+    )
     tasks: tuple[Task, ...] = Field(
         TASKS, min_length=1, description="Tasks of CxC that labels are judged on.", json_schema_extra=SET_ONLY
     )

@@ -112,6 +112,13 @@ class Report:
     def __str__(self) -> str:
         return self.render()
 
+    def _repr_html_(self) -> str:
+        return "".join(map(tables.html, _each_note_once(self.tables)))
+
+    def to_pandas(self) -> Any:
+        """Return the records as a pandas.DataFrame, one row per figure; MissingError if pandas is not installed."""
+        return tables.to_pandas(self.records)
+
     @property
     def data(self) -> dict[str, Any]:
         """All records and notes, for JSON."""

@@ -234,15 +234,15 @@ def _task_table(task: Task, labels: Sequence[JudgedLabel], all_records: Sequence
     return lay_out(title, names, columns, _r, notes, texts={"paper": paper, "by": by} if by else {})
 
 
-def headline_report(report: Report, rates: Mapping[str, float]) -> Report:
-    """Return the agreement with people, and which label to use; `rates`: captions that labels encode per second."""
+def headline_report(report: Report, rates: Mapping[str, tuple[float, str]]) -> Report:
+    """Return the agreement with people and the best label; `rates`: work of each label per second, and its unit."""
     first = report.tables[0]
     kept = [i for i, title in enumerate(first.header) if title in (ALL, "non-GT", "paper")]
     rows = list[tuple[str, ...]]()
     for row in first.rows:
         # Without the name of its word vectors, which a note of the report has.
         label = row[0].partition(" ")[0]
-        rows.append((label, *(row[i] for i in kept), f"{rates[label]:,.0f}" if label in rates else ""))
+        rows.append((label, *(row[i] for i in kept), "{:,.0f} {}".format(*rates[label]) if label in rates else ""))
     agreement = {r["label"]: r["pearson"] for r in report.records if (r["task"], r["subset"]) == ("sits", NON_GT)}
     defined = {label: value for label, value in agreement.items() if value is not None}
     notes = []
@@ -251,10 +251,11 @@ def headline_report(report: Report, rates: Mapping[str, float]) -> Report:
     if all(record["source"] != "fuse" for record in report.records):
         notes.append("`relabel tune best` makes a label that agrees better, for --label fuse.")
     notes.append(
-        "In brackets: 95% intervals. captions/s: encoded on this machine, with the loading of models. Other tables, "
-        "notes and the sources of published figures: the report, or --full."
+        "In brackets: 95% intervals. per second: captions encoded on this machine, with the loading of models; judged "
+        "pairs scored, if a label scores pair by pair. Other tables, notes and the sources of published figures: the "
+        "report, or --full."
     )
-    header = ("label", *(first.header[i] for i in kept), "captions/s")
+    header = ("label", *(first.header[i] for i in kept), "per second")
     return Report((Table(first.title, header, tuple(rows), tuple(notes)),), report.records)
 
 

@@ -141,22 +141,30 @@ def matrix(rho: Sequence[Sequence[float | None]], names: Sequence[str]) -> Figur
     return {"data": [trace | {"hoverinfo": "skip"}], "x": "", "y": "", "options": {"autorange": "reversed"}}
 
 
-def distribution(scores: Mapping[str, Scores], colour: str) -> Figure:
-    """Draw the shares of pairs by relevance, for each kind of `draw_pairs` with scores, in shared bins."""
+def bin_scores(scores: Mapping[str, Scores]) -> tuple[Scores, dict[str, Scores]]:
+    """Return the edges of shared bins, and the share of the pairs of each kind in each bin; no kind without a pair.
+
+    Few pairs reach the end of a range such as CIDEr-D's, which would leave most bins empty: the last bin has them.
+    """
     finite = {kind: values[~np.isnan(values)] for kind, values in scores.items()}
     pooled = np.concatenate([*finite.values(), np.zeros(1)])
-    # Few pairs reach the end of a range such as CIDEr-D's, which would leave most bins empty: the last bin has them.
     low, high = float(pooled.min()), float(np.quantile(pooled, 0.99))
     edges = np.linspace(low, high if high > low else low + 1, _BINS + 1)
+    counts = {kind: np.histogram(np.minimum(values, edges[-1]), edges)[0] for kind, values in finite.items()}
+    return edges, {kind: count / count.sum() for kind, count in counts.items() if count.sum()}
+
+
+def distribution(scores: Mapping[str, Scores], colour: str) -> Figure:
+    """Draw the shares of pairs by relevance, for each kind of `draw_pairs` with scores, in shared bins."""
     colours, data, top = {"same_image": colour, "neighbours": "var(--ink)", "random": "var(--baseline)"}, [], 0.02
-    for kind, values in finite.items():
-        if len(values):
-            shares = np.histogram(np.minimum(values, edges[-1]), edges)[0] / len(values)
-            # Most random pairs of a label of n-grams share none: their bin would flatten all others.
-            top = top if kind == "random" else max(top, float(shares.max()))
-            line = {"color": colours[kind], "shape": "hv", "dash": "dot" if kind == "neighbours" else "solid"}
-            hover = f"{kind}: %{{y:.1%}} at %{{x:.2f}}<extra></extra>"
-            data.append(_trace("lines", edges, np.append(shares, shares[-1]), line=line, hovertemplate=hover))
+    edges, binned = bin_scores(scores)
+    for kind, shares in binned.items():
+        # Most random pairs of a label of n-grams share none: their bin would flatten all others.
+        top = top if kind == "random" else max(top, float(shares.max()))
+        line = {"color": colours[kind], "shape": "hv", "dash": "dot" if kind == "neighbours" else "solid"}
+        hover = f"{kind}: %{{y:.1%}} at %{{x:.2f}}<extra></extra>"
+        points = _trace("lines", edges, np.append(shares, shares[-1]), line=line, hovertemplate=hover)
+        data.append(points | {"name": kind})
     return {
         "data": data,
         "x": "relevance",

@@ -13,10 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import resources
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
 from relabel.core.tables import Table
 from relabel.export.base import ArtefactRef
@@ -24,6 +26,7 @@ from relabel.judge.cxc_figures import PairScores
 from relabel.judge.report import Report
 from relabel.page.captions import Nearest, PageCaptions, draw_scores, read_table, rerank, search
 from relabel.page.charts import TASKS, ChartPairs, distribution, headline
+from relabel.page.images import Images
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
 from relabel.store.workdir import Work
@@ -34,14 +37,12 @@ class OpenLabel:
     """A label of the page.
 
     `uses`: its model or word vectors.
-    `warnings`: those of its encoding.
     `table`: its exact neighbours among all captions of the split, where they have been found.
     """
 
     source: Source[Any]
     relevance: Relevance
     uses: str | None
-    warnings: Sequence[str]
     table: ArtefactRef | None
 
 
@@ -52,13 +53,16 @@ def make_page(
     scores: Sequence[PairScores],
     report: Report,
     false_negatives: Table | None,
+    warnings: Sequence[str],
+    images: Images | None,
     runtime: Runtime,
     work: Work,
 ) -> str:
     """Return the page of some captions. Equal content gives equal text.
 
     `labels`: by name, in the order of the page. `scores`, `report`: their judgements; empty where there are none.
-    `false_negatives`: captions of other images, if they are known. `work`: folder for the files of searches.
+    `false_negatives`: captions of other images, if they are known. `images`: addresses of images, if there are any.
+    `work`: folder for the files of searches.
     """
     corpus, total = captions.corpus, len(captions.chosen_from)
     facts = [f"{len(captions):,} of {_count(total, 'caption')}", _count(len(captions.images), "image")]
@@ -69,7 +73,11 @@ def make_page(
     drawn = {name: draw_scores(labels[name].relevance, captions, nearest.get(name)) for name in compared}
     figures = {name: distribution(one, colours[name]) for name, one in drawn.items()}
     judged = [ChartPairs(scores, task, captions) for task in TASKS if scores and all(task in s.tasks for s in scores)]
+    pictured = [corpus.image_ids[number] for number in captions.images]
+    listed = [image for row in false_negatives.images for image in row if image] if false_negatives else []
+    addresses = _addresses(images, [*pictured, *listed])
     data = {
+        "images": [addresses[image_id] for image_id in pictured if images],
         "labels": {name: [colours[name], one.uses or one.source.spec.name] for name, one in labels.items()},
         "captions": [" ".join(corpus.texts[row].split()) for row in captions.rows],
         "ids": [corpus.caption_ids[row] for row in captions.rows],
@@ -79,8 +87,18 @@ def make_page(
         "distributions": {name: figure for name, figure in figures.items() if figure["data"]},
         "searched": {name: one._asdict() for name, one in nearest.items()},
     }
-    warnings = [f"{name}: {text}" for name, one in labels.items() for text in one.warnings]
-    return render_page(title, facts, report.tables, data, false_negatives, warnings)
+    return render_page(title, facts, report.tables, data, false_negatives, warnings, addresses, images)
+
+
+def _addresses(images: Images | None, image_ids: Sequence[str]) -> dict[str, str]:
+    """Return the addresses of images by their ids; "" for an image without one. CheckError if no image has one."""
+    if images is None:
+        return {}
+    found = {image_id: images.address(image_id.partition(":")[2]) for image_id in image_ids}
+    if not any(found.values()):
+        problem = f"no file there is an image of the page, such as {image_ids[0]}"
+        raise CheckError(problem, where="images", todo="Files are named like ids: 391895.jpg, or a/b.jpg for a/b.")
+    return found
 
 
 def _count(number: int, noun: str) -> str:
@@ -114,9 +132,14 @@ def render_page(
     data: Mapping[str, Any],
     false_negatives: Table | None = None,
     warnings: Sequence[str] = (),
+    addresses: Mapping[str, str] | None = None,
+    images: Images | None = None,
 ) -> str:
-    """Return the HTML of a page; `data` has what its script shows."""
+    """Return the HTML of a page; `data` has what its script shows, and `addresses` the images of tables."""
     from plotly.offline import get_plotlyjs
+
+    kinds = {trace["name"] for figure in data["distributions"].values() for trace in figure["data"]}
+    server = images.template if images else None
 
     values = {
         "title": escape(title),
@@ -124,11 +147,14 @@ def render_page(
         "warnings": f'<ul class="alert">{_items(warnings)}</ul>' if warnings else "",
         "style": _asset("page.css"),
         "tables": "\n".join(_table(table, opened=i == 0) for i, table in enumerate(tables)),
-        "false_negatives": "" if false_negatives is None else _table(false_negatives, opened=True),
+        "false_negatives": "" if false_negatives is None else _table(false_negatives, True, addresses or {}),
         "has_false_negatives": "hidden" if false_negatives is None else "",
         "has_tables": "" if tables else "hidden",
         "has_judged": "" if data["judged"] else "hidden",
         "has_distributions": "" if data["distributions"] else "hidden",
+        **{f"has_{kind}": "" if kind in kinds else "hidden" for kind in ("same_image", "neighbours", "random")},
+        "image_origin": escape(images.origin if images else ""),
+        "footer": f"Images are loaded from {escape(server)}." if server else "It asks no server for anything.",
         "plotly": _pack(get_plotlyjs()),
         "data": _pack(json.dumps(data, allow_nan=False, default=np.ndarray.tolist)),
         "script": _asset("page.js"),
@@ -150,12 +176,19 @@ def _items(texts: Sequence[str]) -> str:
     return "".join(f"<li>{escape(text)}</li>" for text in texts)
 
 
-def _table(table: Table, opened: bool) -> str:
-    """Return a table in a block that can be folded."""
+def _table(table: Table, opened: bool, addresses: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return a table in a block that can be folded; `addresses`: of its images, by id."""
+
+    def image(row: int, column: int) -> str:
+        address = addresses.get(table.images[row][column], "") if table.images else ""
+        return f'<img src="{escape(address)}" alt="" loading="lazy">' if address else ""
+
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.header)
     body = "".join(
-        f'<tr><th scope="row">{escape(name)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in cells)}</tr>'
-        for name, *cells in table.rows
+        f'<tr><th scope="row">{escape(name)}</th>'
+        + "".join(f"<td>{image(i, j)}{escape(cell)}</td>" for j, cell in enumerate(cells, 1))
+        + "</tr>"
+        for i, (name, *cells) in enumerate(table.rows)
     )
     title = escape(table.title)
     # A region that scrolls must be reachable by keyboard.

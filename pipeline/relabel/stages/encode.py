@@ -178,11 +178,16 @@ def find_failed_rows(session: Session, labels: Iterable[str], split: str) -> lis
     return errors
 
 
-def label_warnings(session: Session, label: str, split: str) -> tuple[str, ...]:
-    """Return the warnings of the captions, of an encoding, and of those that it is made of or gated by, each once."""
-    folders = [session.folder("encodings", split, part) for part in session.config.with_parts(label)]
-    found = [text for folder in folders for text in read_manifest(folder, "encoding").warnings]
-    return tuple(dict.fromkeys([*corpus_warnings(session), *found]))
+def named_warnings(session: Session, labels: Iterable[str], split: str) -> list[tuple[str, str]]:
+    """Return the warnings of the captions, and of the encodings of labels and of the labels in them, each once.
+
+    Returns list of (str, str): the dataset or label, and its warning.
+    """
+    named = [(session.config.ingest.dataset, text) for text in corpus_warnings(session)]
+    for name in dict.fromkeys(part for label in labels for part in session.config.with_parts(label)):
+        folder = session.folder("encodings", split, name)
+        named += [(name, text) for text in read_manifest(folder, "encoding").warnings]
+    return list(dict.fromkeys(named))
 
 
 def open_label(session: Session, label: str, split: str, opened: dict[str, Relevance] | None = None) -> Relevance:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import UsageError
 from relabel.core.numeric.statistics import Vector
-from relabel.core.tables import Table
+from relabel.core.tables import Table, html, to_pandas
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.export.base import ArtefactRef
@@ -18,7 +19,7 @@ from relabel.export.neighbours import COLUMNS, matrix
 from relabel.judge.cxc_figures import NON_GT
 from relabel.sources.relevance import Relevance
 from relabel.stages.corpus import label_splits, open_corpus
-from relabel.stages.encode import label_warnings, open_label
+from relabel.stages.encode import named_warnings, open_label
 from relabel.stages.ingest import namespace
 from relabel.stages.judged import judgement, open_scores
 from relabel.stages.neighbours import neighbour_table
@@ -27,6 +28,9 @@ from relabel.store.manifest import MANIFEST
 
 PRECISION, HUMAN = 0.8, 4
 """Least share of the pairs at or above a threshold that people score `HUMAN` or more, of 5."""
+
+
+_LISTED = 10  # pairs in a notebook
 
 
 @dataclass(frozen=True)
@@ -43,9 +47,9 @@ class Threshold:
     judged: int | None = None
 
 
-# Of COCO after `relabel correlate --cxc --split val --label sbert,cider`, November 2026, rounded so that the same pairs
-# reach them.
-SHIPPED = {"sbert": Threshold(0.8198, 0.8005, 1323), "cider": Threshold(2.1432, 0.8, 165)}
+# Of COCO after `relabel correlate --cxc --split val --label sbert,cider`, November 2026, rounded down, so that the same
+# pairs reach them. Four digits of sbert's would add about ten pairs of COCO's test split.
+SHIPPED = {"sbert": Threshold(0.8198199, 0.8005, 1323), "cider": Threshold(2.1432, 0.8, 165)}
 """Thresholds of sources with their default parameters."""
 
 
@@ -58,7 +62,7 @@ class FalseNegatives:
     `keys`: (P,) int64; the image's number times the number of captions of the corpus, plus the caption's row.
     `scores`: (P,) float64; relevance by the first label.
     `cut`: captions whose list of neighbours ends at or above the threshold, so that pairs may be missing.
-    `warnings`: those of the labels, each with its name.
+    `warnings`: those of the captions and of the labels, each with the name of its dataset or label.
     """
 
     corpus: Corpus
@@ -92,22 +96,35 @@ class FalseNegatives:
     def table(self, count: int) -> Table:
         """Return pairs at equal distances in the list: the first ones repeat a caption word for word."""
         step, (share, *notes) = max(1, len(self.keys) // count), self.summary()
-        (name,) = self.labels
+        name = next(iter(self.labels))
         pairs = [*self.records(slice(step // 2, None, step))][:count]
         texts = ("own_caption", "caption")
-        rows = [(f"{one[name]:.3f}", *(" ".join(str(one[text]).split()) for text in texts)) for one in pairs]
-        return Table(share, (name, "caption of the image", "caption of another image"), tuple(rows), tuple(notes))
+        rows = [(f"{pair[name]:.3f}", *(" ".join(str(pair[text]).split()) for text in texts)) for pair in pairs]
+        images = [("", str(pair["image_id"]), str(pair["caption_image_id"])) for pair in pairs]
+        header = (name, "caption of the image that matches best", "caption of another image")
+        return Table(share, header, tuple(rows), tuple(notes), tuple(images))
 
     def records(self, chosen: slice = slice(None)) -> Iterator[dict[str, str | float]]:
-        """Yield the chosen pairs with ids, texts, and the score of every label."""
+        """Yield the chosen pairs with ids, texts, and the score of every label.
+
+        `own_caption` is the caption of the image that `caption` matches best, of those that the label compares.
+        """
         corpus, pairs, (first, *others) = self.corpus, _sets(self.corpus, self.keys[chosen]), self.labels
         scores = {first: self.scores[chosen]} | {name: self.labels[name].pairs(*pairs) for name in others}
         shown = {name: values.round(4).tolist() for name, values in scores.items()}
-        # The first reference of a set is the image's first caption.
-        for i, (own, row) in enumerate(zip(pairs[0].first().rows.tolist(), pairs[1].tolist(), strict=True)):
+        closest = _closest(self.labels[first], *pairs).tolist()
+        for i, (own, row) in enumerate(zip(closest, pairs[1].tolist(), strict=True)):
             image, caption = corpus.caption(own), corpus.caption(row)
-            texts = {"own_caption": image.text, "caption_id": caption.caption_id, "caption": caption.text}
-            yield {name: values[i] for name, values in shown.items()} | {"image_id": image.image_id} | texts
+            texts = {"image_id": image.image_id, "own_caption_id": image.caption_id, "own_caption": image.text}
+            texts |= {"caption_id": caption.caption_id, "caption_image_id": caption.image_id, "caption": caption.text}
+            yield {name: values[i] for name, values in shown.items()} | texts
+
+    def to_pandas(self) -> Any:
+        """Return all pairs as a pandas.DataFrame, with the columns of the file of `--out`."""
+        return to_pandas([*self.records()])
+
+    def _repr_html_(self) -> str:
+        return html(self.table(_LISTED))
 
 
 def find_false_negatives(
@@ -119,12 +136,16 @@ def find_false_negatives(
 
     `labels`: the first one chooses the pairs, and its neighbours must exist; by default, those of `export.labels` that
     have neighbours. `split`: None for `judge.split` of a benchmark, and the first split of other data. `threshold`:
-    None for the one that human scores give (see `find_threshold`).
+    within the range of the label; None for the one that human scores give (see `find_threshold`).
     """
     split = label_splits(session, split)[0]
     names, corpus = list(labels) or _with_neighbours(session, split), open_corpus(session)
     rows, table = corpus.split_rows(split), ArtefactRef.of(neighbour_table(session, names[0], split, "captions"))
     limit = threshold or find_threshold(session, names[0])
+    low, high = session.config.source(names[0]).spec.bounds
+    if not low <= limit.relevance <= high:
+        todo = f"Give --threshold from {low:g} to {high:g}."
+        raise UsageError(f"the relevance of {names[0]} never reaches {limit.relevance:g}", where="threshold", todo=todo)
     # The split of the encoding that the neighbours are from: the split itself, or all.
     relevance = {name: open_label(session, name, table.manifest.metadata["split"]) for name in names}
     first, size = relevance[names[0]], len(corpus)
@@ -154,8 +175,8 @@ def find_false_negatives(
     scores = np.concatenate(worth)[places]
     # Keys ascend by image and caption, the order of equal scores.
     order = np.argsort(-scores, kind="stable")
-    encoded = table.manifest.metadata["split"]
-    warnings = [f"{name}: {text}" for name in names for text in label_warnings(session, name, encoded)]
+    named = named_warnings(session, names, table.manifest.metadata["split"])
+    warnings = [f"{name}: {text}" for name, text in named]
     missing = int(cut.sum())
     return FalseNegatives(corpus, split, relevance, rows, limit, keys[order], scores[order], missing, warnings)
 
@@ -199,6 +220,17 @@ def least_relevance(relevance: Vector, human: NDArray[np.float64]) -> Threshold 
 def _sets(corpus: Corpus, keys: NDArray[np.int64]) -> tuple[References, Rows]:
     """Return the references of the image and the row of the caption of each pair."""
     return corpus.references(keys // len(corpus)), (keys % len(corpus)).astype(np.int32)
+
+
+def _closest(relevance: Relevance, references: References, captions: Rows) -> Rows:
+    """Return the reference of each set that scores highest against the caption alone, the first one of equal scores.
+
+    A pooled score is of all references, and its first one may describe something else.
+    """
+    pair = np.repeat(np.arange(len(references)), np.diff(references.indptr))
+    scores = relevance.pairs(References.single(references.rows), captions[pair], "first")
+    order = np.lexsort((-np.nan_to_num(scores, nan=-np.inf), pair))
+    return references.rows[order[references.indptr[:-1]]]
 
 
 def _with_neighbours(session: Session, split: str) -> list[str]:

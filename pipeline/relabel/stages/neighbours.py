@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from relabel.core.types import Queries
-from relabel.neighbours.build import NeighbourWork
-from relabel.neighbours.spec import NeighbourSpec
+from relabel.neighbour_tables.build import NeighbourWork
+from relabel.neighbour_tables.spec import NeighbourSpec
 from relabel.stages.corpus import open_corpus
 from relabel.stages.encode import encoded_split, encoding, open_label, serving_split
 from relabel.stages.job import Job, Values, label_values, make_steps

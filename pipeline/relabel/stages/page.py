@@ -10,10 +10,11 @@ from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.datasets.evaluation_sets import set_names
 from relabel.export.base import ArtefactRef
 from relabel.page.captions import choose_captions
+from relabel.page.images import Images
 from relabel.page.render import OpenLabel, make_page
 from relabel.stages.corpus import open_corpus
 from relabel.stages.correlate import Against, encoded_sections, texts_section, total_report
-from relabel.stages.encode import encoding, label_warnings, open_label
+from relabel.stages.encode import encoding, named_warnings, open_label
 from relabel.stages.export import existing_neighbours
 from relabel.stages.false_negatives import find_false_negatives, find_threshold
 from relabel.stages.job import Job
@@ -28,11 +29,13 @@ FILE = "report.html"
 _LISTED = 25  # false negatives
 
 
-def page(session: Session, split: str, names: Sequence[str], against: Sequence[Against]) -> Job:
+def page(
+    session: Session, split: str, names: Sequence[str], against: Sequence[Against], images: str | None = None
+) -> Job:
     """Prepare to write the page of a split, ``page/SPLIT/report.html``, in place of one of other labels or parameters.
 
     `names`: labels of the page, which are encoded and judged on `against`. Tables of evaluation sets of texts are added
-    if the labels have been judged on such sets.
+    if the labels have been judged on such sets. `images`: a folder of images, or a URL with `{image_id}`.
     """
     folder, judge = session.folder, session.config.judge
     sets = []
@@ -61,6 +64,9 @@ def page(session: Session, split: str, names: Sequence[str], against: Sequence[A
         with suppress(RelabelError):
             limit = find_threshold(session, listed)
             config["false_negatives"] = asdict(limit)
+    pictures = None if images is None else Images.at(images, folder("page", split))
+    if pictures is not None:
+        config["images"] = pictures.config
     inputs: Inputs = {"corpus": corpus.digest, **jobs}
 
     def fill(work: Work) -> None:
@@ -71,7 +77,8 @@ def page(session: Session, split: str, names: Sequence[str], against: Sequence[A
         found = None
         if listed is not None and limit is not None:
             found = find_false_negatives(session, [listed], split, limit).table(_LISTED)
-        text = make_page(title, captions, opened, scores, report, found, session.runtime, work)
+        warnings = [f"{name}: {text}" for name, text in named_warnings(session, names, split)]
+        text = make_page(title, captions, opened, scores, report, found, warnings, pictures, session.runtime, work)
         work.file(FILE, lambda path: path.write_bytes(text.encode()))
         work.metadata |= {"split": split, "labels": list(names)}
 
@@ -94,6 +101,5 @@ def _open(session: Session, label: str, split: str, neighbours: Job | None) -> O
         session.config.source(label),
         open_label(session, label, split),
         describe(session, label, encoding(session, label, split).open()).uses,
-        label_warnings(session, label, split),
         None if neighbours is None else ArtefactRef.of(neighbours),
     )

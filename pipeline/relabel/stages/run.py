@@ -10,8 +10,9 @@ from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.corpus.params import PUBLISHED_FORMATS
-from relabel.judge.report import BASELINE
-from relabel.neighbours.spec import SplitOrAll
+from relabel.datasets.cxc import TASKS
+from relabel.datasets.evaluation_sets import ALL
+from relabel.judge.report import BASELINE, Record
 from relabel.sources.base import Capability
 from relabel.stages.corpus import label_splits, open_corpus
 from relabel.stages.correlate import (
@@ -43,11 +44,11 @@ EACH_SPLIT = "SPLIT"
 class RunResult(EvaluationResult):
     """Result of a run; its report is of the split that is judged.
 
-    `rates`: by label, captions that were encoded per second.
+    `rates`: by label, the captions that were encoded per second, or the pairs that were scored; with the unit.
     `lookups`, `pages`: folders of lookups, and HTML files.
     """
 
-    rates: dict[str, float] = field(default_factory=dict)
+    rates: dict[str, tuple[float, str]] = field(default_factory=dict)
     lookups: list[Path] = field(default_factory=list)
     pages: list[Path] = field(default_factory=list)
 
@@ -65,11 +66,12 @@ class RunResult(EvaluationResult):
 
 def run(
     session: Session,
-    split: SplitOrAll | None = None,
+    split: str | None = None,
     labels: Sequence[str] = (),
     mirror: Path | None = None,
     *,
     exports: bool = True,
+    images: str | None = None,
 ) -> RunResult:
     """Run all stages for one split of a dataset, or for each of its splits; finished work is not repeated.
 
@@ -80,7 +82,7 @@ def run(
 
     `split`: by default `judge.split` of a benchmark, and each split of other data. `labels`: labels to build. If empty,
     every label on a judged split, and `export.labels` on any other. `mirror`: folder of files that are used instead of
-    a download. `exports`: whether neighbours, lookups and indexes are made.
+    a download. `exports`: whether neighbours, lookups and indexes are made. `images`: as for `report`.
     """
     check_label_names(session.config, labels)
     fetch_and_ingest(session, mirror)
@@ -89,7 +91,7 @@ def run(
     results = {}
     for part in label_splits(session, split):
         with session.runtime.progress.artefacts(len(_split_jobs(session, part, labels, exports))):
-            results[part] = _run_split(session, part, labels, exports)
+            results[part] = _run_split(session, part, labels, exports, images)
     if len(results) == 1:
         (result,) = results.values()
         result.warnings[:0] = of_captions
@@ -100,7 +102,7 @@ def run(
     return merged
 
 
-def _run_split(session: Session, split: str, labels: Sequence[str], exports: bool) -> RunResult:
+def _run_split(session: Session, split: str, labels: Sequence[str], exports: bool, images: str | None) -> RunResult:
     """Run the stages after the corpus for one split."""
     session, names, against = _resolve(session, split, labels)
     result, folder = RunResult(), session.folder
@@ -109,10 +111,7 @@ def _run_split(session: Session, split: str, labels: Sequence[str], exports: boo
     result.report = total_report(sections)
     if is_complete(session, labels):
         result.paths |= write_sections(session, sections)
-    for label in (name for name in built if name != BASELINE):
-        manifest = read_manifest(folder("encodings", split, label))
-        first, last = manifest.metadata["rows"]
-        result.rates[label] = (last - first) / max(manifest.provenance["seconds"], 1e-3)
+    result.rates = {name: _rate(session, name, split, result.report.records) for name in built if name != BASELINE}
     if exports:
         exported = _exported(session, labels)
         run_jobs(_export_jobs(session, exported, split), result)
@@ -124,7 +123,7 @@ def _run_split(session: Session, split: str, labels: Sequence[str], exports: boo
     if built:
         try:
             # The page comes after the neighbours, which it reads.
-            job = page(session, split, built, against)
+            job = page(session, split, built, against, images)
             job.run()
             result.paths["report"] = job.out / FILE
             result.pages = [job.out / FILE]
@@ -134,17 +133,32 @@ def _run_split(session: Session, split: str, labels: Sequence[str], exports: boo
     return result
 
 
-def report(session: Session, split: SplitOrAll | None = None, labels: Sequence[str] = ()) -> RunResult:
+def _rate(session: Session, label: str, split: str, records: Sequence[Record]) -> tuple[float, str]:
+    """Return how much a label does per second, and of what: captions, or judged pairs if it scores pair by pair.
+
+    To encode captions is the smaller part of the work of such a label.
+    """
+    own = [record for record in records if (record["label"], record["subset"]) == (label, ALL)]
+    scored = [record["n"] + record["missing"] for record in own if record["task"] in TASKS]
+    pairwise = bool(scored) and session.config.source(label).is_pairwise()
+    manifest = read_manifest(session.folder("judgements" if pairwise else "encodings", split, label))
+    first, last = (0, sum(scored)) if pairwise else manifest.metadata["rows"]
+    return (last - first) / max(manifest.provenance["seconds"], 1e-3), "pairs" if pairwise else "captions"
+
+
+def report(
+    session: Session, split: str | None = None, labels: Sequence[str] = (), images: str | None = None
+) -> RunResult:
     """Write the HTML page of a split, and the tables that it shows.
 
     Encodings and judgements that do not exist yet are built, as by `correlate`. On COCO's val and test the page shows
     agreement with CxC, and on test with ECCV Caption. Other splits and datasets have no human judgements of their
     captions. Sets of texts that were judged before are shown for every dataset.
 
-    `split`, `labels`: as for `run`. A split has one page, of the last request. Returns RunResult: `pages` has the
-    file. Labels that could not be built are among `problems`.
+    `split`, `labels`: as for `run`. `images`: folder of the images, or a URL with `{image_id}`. A split has one page,
+    of the last request. Returns RunResult: `pages` has the file. Labels that could not be built are among `problems`.
     """
-    return run(session, split, labels, exports=False)
+    return run(session, split, labels, exports=False, images=images)
 
 
 @dataclass(frozen=True)
@@ -171,7 +185,7 @@ class PlannedJob:
     note: str = ""
 
 
-def plan_run(session: Session, split: SplitOrAll | None = None, labels: Sequence[str] = ()) -> list[PlannedJob]:
+def plan_run(session: Session, split: str | None = None, labels: Sequence[str] = ()) -> list[PlannedJob]:
     """List the artefacts that `run` would build, with their sizes and times, and build none of them.
 
     Of captions that are not read yet, the head is read; a file that is missing or not recognised raises as in `run`.

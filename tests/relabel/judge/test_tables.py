@@ -162,9 +162,9 @@ def report(few: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 
 def test_the_headline_has_the_agreement_of_each_label_and_names_the_best(report: Report) -> None:
-    (table,) = headline_report(report, {"cider_lower": 1234.5}).tables
-    assert table.header == ("label", "all", "non-GT", "paper", "captions/s")
-    assert [(row[0], row[-1]) for row in table.rows] == [("same_image", ""), ("cider_lower", "1,234")]
+    (table,) = headline_report(report, {"cider_lower": (1234.5, "captions")}).tables
+    assert table.header == ("label", "all", "non-GT", "paper", "per second")
+    assert [(row[0], row[-1]) for row in table.rows] == [("same_image", ""), ("cider_lower", "1,234 captions")]
     full = {row[0]: row for row in report.tables[0].rows}
     assert all(cell in full[row[0]] for row in table.rows for cell in row[1:-1])
     assert table.notes[0].startswith("cider_lower agrees best")

@@ -14,6 +14,7 @@ from relabel.judge.cxc_figures import PairScores
 from relabel.judge.report import JudgedLabel
 from relabel.page.captions import Nearest, choose_captions
 from relabel.page.charts import JudgedPairs, distribution, headline
+from relabel.page.images import Images
 from relabel.page.render import render_page
 
 HOSTILE = "a </script><script>window.stolen = 1</script> <b>dog</b> &amp; {{script}} ${captions} <!-- \"cat\" 'rat'"
@@ -96,6 +97,19 @@ TABLES = (
 )
 
 
-def example_page(count: int = 60) -> str:
-    """Return a page of three labels."""
-    return render_page("coco, test", [f"{count} captions"], TABLES, example_data(count))
+PAIRS = Table(
+    "2 captions describe another image",
+    ("sbert", "image", "caption of another image"),
+    (("0.953", "a dog on a sofa", HOSTILE), ("0.912", "a zebra " * 40, "a horse")),
+    (),
+    (("", "coco:9001", "coco:9002"), ("", "coco:9003", "coco:9004")),
+)
+
+
+def example_page(count: int = 60, images: Images | None = None) -> str:
+    """Return a page of three labels, with images if there are addresses of them."""
+    corpus, data = corpus_of(count), example_data(count)
+    addresses = {name: images.address(name.partition(":")[2]) for name in corpus.image_ids} if images else {}
+    data["images"] = list(addresses.values())
+    warnings = ["coco: 3 captions were left out", "sbert: does not know all words of 2 captions"]
+    return render_page("coco, test", [f"{count} captions"], TABLES, data, PAIRS, warnings, addresses, images)

@@ -1,5 +1,6 @@
-"""Contract: a page works in Chromium, light and dark, 400 and 1,400 pixels wide: no message on the console, no request,
-no horizontal scrolling; the search lists nearest captions, and the table of disagreements is sorted by its headings.
+"""Contract: a page works in Chromium, light and dark, 400 to 1,400 pixels wide: no message on the console, no request,
+no horizontal scrolling, no text that is cut; images of a folder are shown, and a missing one leaves its text; a
+search lists nearest captions, and the table of disagreements is sorted by its headings.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.relabel.page.page_of_captions import example_page, nearest_of, texts
+from tests.relabel.page.page_of_captions import LABELS, PAIRS, example_page, nearest_of, texts
+
+from relabel.page.images import Images
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-SIZES = [(scheme, width) for scheme in ("light", "dark") for width in (1400, 400)]
+SIZES = [(scheme, width) for scheme in ("light", "dark") for width in (1400, 800, 400)]
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +90,42 @@ def test_a_page_fits_its_window_in_both_schemes(opened: Any) -> None:
     lightness = [sum(map(int, colour.strip("rgb()").split(","))) / 765 for colour in (background, ink)]
     dark = opened.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
     assert (lightness[0] < 0.2 and lightness[1] > 0.8) if dark else (lightness[0] > 0.8 and lightness[1] < 0.2)
+
+
+@pytest.mark.parametrize("opened", SIZES, indirect=True)
+def test_texts_are_shown_in_full(opened: Any) -> None:
+    cells = opened.locator("#false-negatives td").all_inner_texts()
+    assert [cell.strip() for cell in cells] == [text.strip() for row in PAIRS.rows for text in row[1:]]
+    # Nothing is hidden inside the cells, and the table is not wider than the page.
+    for selector in ("#false-negatives td", "#false-negatives .scroll"):
+        nodes = f"[...document.querySelectorAll('{selector}')]"
+        assert opened.evaluate(f"{nodes}.every(node => node.scrollWidth <= node.clientWidth + 1)")
+
+
+def test_the_legend_has_the_labels_and_colours_in_use(opened: Any) -> None:
+    assert opened.locator("#legend b").all_inner_texts() == list(LABELS)
+    assert opened.locator("#relevance .kinds li:visible").count() == 3
+    assert opened.locator("ul.alert li").count() == 2
+
+
+def test_images_of_a_folder_are_shown(browser: Any, tmp_path: Path) -> None:
+    from PIL import Image
+
+    (tmp_path / "images").mkdir()
+    (tmp_path / "page").mkdir()
+    for number in (1, 3, 4):
+        Image.new("RGB", (60, 40), "teal").save(tmp_path / "images" / f"900{number}.png")
+    images = Images.at(str(tmp_path / "images"), tmp_path / "page")
+    (tmp_path / "images" / "9004.png").unlink()  # known, and gone when the page is opened
+    (tmp_path / "page" / "report.html").write_text(example_page(images=images), encoding="utf-8")
+    page = browser.new_page()
+    page.goto((tmp_path / "page" / "report.html").as_uri())
+    page.wait_for_selector("body[data-ready]")
+    page.locator("#false-negatives").scroll_into_view_if_needed()
+    page.wait_for_function("document.querySelectorAll('#false-negatives img').length === 2", polling=100)
+    loaded = "[...document.querySelectorAll('#false-negatives img')].map(node => node.complete && node.naturalWidth)"
+    assert page.evaluate(loaded) == [60, 60]
+    page.close()
 
 
 def test_a_search_lists_the_nearest_captions_of_each_label(opened: Any) -> None:

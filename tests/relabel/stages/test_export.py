@@ -16,7 +16,7 @@ from tests.relabel.export.formats import in_folder
 from relabel import stages
 from relabel.config import Config, load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.neighbours.spec import NeighboursParams
+from relabel.neighbour_tables.spec import NeighboursParams
 from relabel.sources.scores import ScoresParams
 from relabel.stages import Job, Session
 from relabel.stages.session import Notes

@@ -42,10 +42,19 @@ def pairs_of_a_loop(session: Session, label: str, threshold: float) -> tuple[lis
     return sorted(one for one in found if -one[0] >= threshold), cut
 
 
-@pytest.mark.parametrize(("label", "threshold"), [("cbow", 0.9), ("cider", 1.0), ("cider", 100.0)])
+def closest_of_a_loop(session: Session, label: str, image: int, caption: int) -> int:
+    """Return the row of the reference of an image that scores highest against a caption, the first one of ties."""
+    relevance, best = stages.open_label(session, label, "all"), (-np.inf, -1)
+    for row in np.flatnonzero(open_corpus(session).image == image)[:5].tolist():
+        score = float(relevance.pairs(References.of([[row]]), np.array([caption], np.int32))[0])
+        best = max(best, (score, row), key=lambda one: one[0])
+    return best[1]
+
+
+@pytest.mark.parametrize(("label", "threshold"), [("cbow", 0.9), ("cider", 1.0), ("cider", 10.0)])
 def test_pairs_are_those_of_a_loop(label: str, threshold: float, small_project: Session) -> None:
     expected, cut = pairs_of_a_loop(small_project, label, threshold)
-    assert bool(expected) == (threshold < 100)
+    assert bool(expected) == (threshold < 10)
     found = find_false_negatives(small_project, [label, "cider_plain", "same_image"], "all", Threshold(threshold))
     images, captions = np.divmod(found.keys, len(open_corpus(small_project)))
     ours = zip((-found.scores).tolist(), images.tolist(), captions.tolist(), strict=True)
@@ -60,8 +69,15 @@ def test_pairs_are_those_of_a_loop(label: str, threshold: float, small_project: 
         assert record["cider_plain"] == pytest.approx(exact, abs=6e-5)
         assert record["same_image"] == 0
         assert (record["image_id"], record["caption_id"]) == (corpus.image_ids[image], corpus.caption_ids[caption])
-        own = next(row for row in range(len(corpus)) if corpus.image[row] == image)
-        assert (record["own_caption"], record["caption"]) == (corpus.texts[own], corpus.texts[caption])
+        own = closest_of_a_loop(small_project, label, image, caption)
+        assert (record["own_caption_id"], record["own_caption"]) == (corpus.caption_ids[own], corpus.texts[own])
+        assert record["caption"] == corpus.texts[caption]
+        assert record["caption_image_id"] == corpus.image_ids[corpus.image[caption]]
+    closest = [closest_of_a_loop(small_project, label, image, caption) for _, image, caption in expected]
+    texts = [record["own_caption"] for record in found.records()]
+    assert texts == [corpus.texts[row] for row in closest]
+    # A test of only first captions would hold no choice.
+    assert threshold == 10 or any(row != corpus.indptr[corpus.image[row]] for row in closest)
 
 
 def test_the_report_shows_pairs_of_the_whole_list(small_project: Session) -> None:
@@ -73,6 +89,21 @@ def test_the_report_shows_pairs_of_the_whole_list(small_project: Session) -> Non
     assert places == sorted(places)
     assert places[-1] > len(every) // 2
     assert f"{found.described:,} of {len(found.rows):,}" in table.title
+    listed = {(one["image_id"], one["caption_image_id"], " ".join(str(one["caption"]).split())) for one in every}
+    assert {(*images[1:], row[2]) for images, row in zip(table.images, table.rows, strict=True)} <= listed
+
+
+def test_a_notebook_shows_pairs_and_pandas_has_all(small_project: Session) -> None:
+    found = find_false_negatives(small_project, ["cbow"], "all", Threshold(0.9))
+    assert found._repr_html_().count("<tr>") == 11
+    frame = found.to_pandas()
+    assert (len(frame), frame["caption"][0]) == (len(found.keys), next(found.records())["caption"])
+
+
+@pytest.mark.parametrize("threshold", [2, -1.5, float("nan")])
+def test_a_threshold_that_no_pair_reaches_is_an_error(threshold: float, small_project: Session) -> None:
+    with pytest.raises(UsageError, match=r"cbow never reaches .* --threshold from -1 to 1"):
+        find_false_negatives(small_project, ["cbow"], "all", Threshold(threshold))
 
 
 def test_the_threshold_is_that_of_a_loop() -> None:
@@ -169,4 +200,7 @@ def test_the_command_prints_and_writes_pairs(tmp_path: Path, monkeypatch: pytest
     code, output = invoke(*command, "-k", "3")
     lines = output.splitlines()
     assert f"{data['captions_with_pairs']:,} of {data['captions']:,} captions" in lines[0]
-    assert [line.split()[2] for line in lines[-3:]] == [one["image_id"] for one in data["shown"]]
+    # Two lines per pair: the image with the caption that was matched, and the other caption, both in full.
+    for pair, image, caption in zip(data["shown"], lines[-6::2], lines[-5::2], strict=True):
+        assert image.split()[2:] == ["image", pair["image_id"], *pair["own_caption"].split()]
+        assert caption.split() == ["caption", pair["caption_id"], *pair["caption"].split()]

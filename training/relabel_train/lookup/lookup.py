@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from relabel_train.files import map_array, naming, read_description, verify_files
+from relabel_train.html import html_table
 from relabel_train.lookup.blocks import Blocks, SameImageBlocks
 from relabel_train.lookup.cider import CiderBlocks
 from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, Description
@@ -139,6 +140,21 @@ class Lookup(LookupRows):
             f"<Lookup {about.label} ({about.source}), {about.split}: {captions}, relevance {low:g} to {high:g}, "
             f"pooling {about.pooling}, {near} neighbours, {self.folder}>"
         )
+
+    def _repr_html_(self) -> str:
+        about = self.about
+        near = "none" if about.neighbours is None else f"{about.neighbours['width']:,} per caption"
+        facts = {
+            "label": f"{about.label} ({about.source})",
+            "split": about.split,
+            "captions": f"{len(self):,}",
+            "images": f"{len(self._indptr) - 1:,}",
+            "relevance": f"{about.bounds[0]:g} to {about.bounds[1]:g}",
+            "pooling": about.pooling,
+            "neighbours": near,
+            "folder": str(self.folder),
+        }
+        return html_table("Lookup", [*facts.items()])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return open_lookup, (str(self.folder),)

@@ -20,7 +20,7 @@ from relabel.core.errors import CheckError, UsageError
 from relabel.core.parsing import check_regular
 from relabel.core.runtime import Runtime
 from relabel.corpus.build import Caption, RowIds
-from relabel.corpus.params import PUBLISHED_FORMATS, Format, IngestParams, Split
+from relabel.corpus.params import PUBLISHED_FORMATS, Format, IngestParams
 from relabel.corpus.readers import containers
 from relabel.corpus.readers.containers import LINES, TABLES, Bad, Container, kind_of, of_records, open_arrow
 from relabel.corpus.readers.layouts import (
@@ -39,7 +39,7 @@ from relabel.corpus.readers.rules import Rules
 from relabel.corpus.readers.scan_layout import COLUMNS as SCAN
 from relabel.corpus.readers.scan_layout import ids_file, read_scan, scan_files
 from relabel.corpus.readers.webdataset import captions_of_text, open_tar, webdataset_digest
-from relabel.corpus.splits import split_of
+from relabel.corpus.splits import Split, split_of
 from relabel.datasets import cxc, locate
 from relabel.store.files import input_sha256
 

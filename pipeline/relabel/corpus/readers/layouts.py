@@ -17,9 +17,9 @@ from typing import Any
 
 from relabel.core.errors import CheckError, choices
 from relabel.core.parameters import short
-from relabel.corpus.params import IngestParams, Split
+from relabel.corpus.params import IngestParams
 from relabel.corpus.readers.containers import Bad, Record, Step, walk
-from relabel.corpus.splits import split_of
+from relabel.corpus.splits import Split, split_of
 
 TEXT_NAMES = (
     *("text", "caption", "captions", "sentences", "sentence", "raw", "title", "comment", "description"),

@@ -22,6 +22,12 @@ function chip(name, ...rest) {
   return element("span", { class: "chip" }, ...dot, element("b", {}, name), ...rest);
 }
 
+// The image of a number, if there is an address of it.
+function thumbnail(number) {
+  const address = report.images[number];
+  return address ? [element("img", { src: address, alt: "", loading: "lazy" })] : [];
+}
+
 async function inflate(name) {
   const bytes = Uint8Array.from(atob(byId(`blob-${name}`).textContent), (character) => character.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
@@ -33,11 +39,8 @@ function texts(side, number) {
 }
 // Plotly reads a few tags in texts, and breaks no lines.
 function hover({ sides, sample }, i) {
-  return ["left", "right"].map((side, s) => {
-    const [first, ...more] = texts(sides[s], sample[side][i]);
-    const text = first.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/(.{40}\S*) /g, "$1<br>");
-    return `<b>${sides[s]}</b> ${text}${more.length ? ` (+${more.length})` : ""}`;
-  }).join("<br>");
+  const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/(.{60}\S*) /g, "$1<br>");
+  return ["left", "right"].map((side, s) => `<b>${sides[s]}</b> ${texts(sides[s], sample[side][i]).map(escaped).join("<br>")}`).join("<br>");
 }
 
 function plot(node, figure) {
@@ -86,14 +89,18 @@ function drawWorst() {
     if (key === order.key) head.setAttribute("aria-sort", order.sign > 0 ? "ascending" : "descending");
     return head;
   });
-  const cell = (shown, tag) => (Array.isArray(shown)
-    ? element("td", { class: "text" }, shown[0], ...tag, ...shown.slice(1).map((text) => element("span", { class: "more" }, text)))
+  const cell = (shown, before, tag) => (Array.isArray(shown)
+    ? element("td", { class: "text" }, ...before, shown[0], ...tag, ...shown.slice(1).map((text) => element("span", { class: "more" }, text)))
     : element("td", {}, shown.toFixed(2)));
   byId("worst").replaceChildren(
     element("caption", {}, `${label}: the ${rows.length} pairs of the largest disagreement, ${name}`),
     element("thead", {}, element("tr", {}, ...heads)),
     element("tbody", {}, ...rows.map((i) => element("tr", {}, ...columns.map(([key, , shown]) => (
-      cell(shown(i), key === "left" && pairs.one_image[i] ? [element("span", { class: "tag" }, "one image")] : [])))))),
+      cell(
+        shown(i),
+        sides[key === "left" ? 0 : 1] === "image" && (key === "left" || key === "right") ? thumbnail(pairs[key][i]) : [],
+        key === "left" && pairs.one_image[i] ? [element("span", { class: "tag" }, "one image")] : [],
+      )))))),
   );
 }
 
@@ -117,14 +124,14 @@ function search() {
 function choose(number) {
   for (const node of byId("results").querySelectorAll("button")) node.ariaPressed = String(node.dataset.number === String(number));
   byId("chosen").hidden = false;
-  byId("chosen-title").replaceChildren(`\u201c${report.captions[number]}\u201d `, element("span", { class: "id" }, report.ids[number]));
   const image = (i) => report.starts.findLastIndex((start) => start <= i);
+  byId("chosen-title").replaceChildren(...thumbnail(image(number)), `\u201c${report.captions[number]}\u201d `, element("span", { class: "id" }, report.ids[number]));
   byId("columns").replaceChildren(...Object.entries(report.searched).map(([label, one]) => {
     const first = one.reference.indexOf(number), pairs = first < 0 ? [] : one.candidate.slice(first, one.reference.lastIndexOf(number) + 1);
     const items = pairs.map((other, rank) => {
       const same = image(other) === image(number) ? [element("span", { class: "tag" }, "same image")] : [];
       const found = button(report.captions[other], () => choose(other), { title: report.ids[other] });
-      return element("li", {}, element("span", {}, one.score[first + rank].toFixed(3)), element("div", {}, found, ...same));
+      return element("li", {}, element("span", {}, one.score[first + rank].toFixed(3)), element("div", {}, ...thumbnail(image(other)), found, ...same));
     });
     const list = items.length ? element("ol", {}, ...items) : element("p", { class: "lead" }, "No caption: it has no encoding.");
     return element("div", {}, element("h4", {}, chip(label, ...(one.reranked ? [element("span", { class: "tag" }, "re-ranked")] : []))), list);
@@ -136,7 +143,9 @@ async function start() {
   document.head.append(element("script", {}, library));
   report = JSON.parse(data);
   report.lower = report.captions.map((text) => text.toLowerCase());
-  byId("legend").append(...Object.entries(report.labels).map(([name, [, uses]]) => element("li", {}, chip(name, element("span", {}, uses)))));
+  // Only the labels that a chart or a list of the page shows.
+  const shown = new Set([report.distributions, report.searched, ...Object.values(report.judged).map(({ scatter }) => scatter)].flatMap(Object.keys));
+  byId("legend").append(...Object.entries(report.labels).filter(([name]) => shown.has(name)).map(([name, [, uses]]) => element("li", {}, chip(name, ...(uses === name ? [] : [element("span", {}, uses)])))));
   const names = Object.keys(Object.values(report.judged)[0]?.worst ?? {}), baseline = names.filter((name) => !report.distributions[name]);
   // The disagreements of the baseline, a binary label, come last.
   byId("worst-label").append(...names.filter((name) => !baseline.includes(name)).concat(baseline).map((name) => element("option", {}, name)));

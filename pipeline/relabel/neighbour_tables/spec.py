@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from relabel.core.parameters import Parameters
 from relabel.core.types import Pooling, Queries, Rows, Scores
 from relabel.corpus import REFERENCES, Corpus, References
+from relabel.corpus.splits import named_split
 from relabel.sources.finder import Search
 from relabel.store.workdir import part_ranges
 
-SplitOrAll = Literal["train", "val", "test", "all"]
+SplitOrAll = Annotated[Literal["train", "val", "test", "all"], BeforeValidator(named_split)]
 _LISTS = {"neighbours": pa.int32(), "scores": pa.float32(), "same_image": pa.bool_()}
 SCHEMA = pa.schema([("row", pa.int32()), *((name, pa.list_(value)) for name, value in _LISTS.items())])
 """`row` is a caption's row, or an image's number. `neighbours` are caption rows, best first. `scores` are their

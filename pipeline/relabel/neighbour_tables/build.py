@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from relabel.core.runtime import SILENT, Runtime
 from relabel.corpus import Corpus
-from relabel.neighbours.faiss_index import SEED, IndexFinder, draw_sample, recall
-from relabel.neighbours.spec import SCHEMA, NeighbourSpec, row_groups, table_of
+from relabel.neighbour_tables.faiss_index import SEED, IndexFinder, draw_sample, recall
+from relabel.neighbour_tables.spec import SCHEMA, NeighbourSpec, row_groups, table_of
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
 from relabel.store.files import write_plain

@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from tests.relabel.export.formats import in_folder
-from tests.relabel.neighbours.searches import pooled, rows_of, searched
+from tests.relabel.neighbour_tables.searches import pooled, rows_of, searched
 
 from relabel import stages
 from relabel.core.errors import UsageError
 from relabel.corpus import References
 from relabel.corpus.params import IngestParams
-from relabel.neighbours.spec import SCHEMA, row_groups, table_of
+from relabel.neighbour_tables.spec import SCHEMA, row_groups, table_of
 from relabel.stages import Session, open_corpus
 from relabel.store.files import write_plain
 from relabel.store.manifest import read_manifest
