@@ -91,8 +91,9 @@ def _licence(session: Session) -> str | None:
     """Return the licence of fetched captions; None for captions of the user's own."""
     from relabel.datasets import load_manifest
 
-    fetched = FETCHED.get(session.config.ingest.dataset)
-    if fetched is not None and caption_params(session).path is None:
+    params = caption_params(session)
+    fetched = FETCHED.get(params.complete)
+    if fetched is not None and params.path is None:
         return load_manifest(fetched).licence
     return None
 

@@ -275,8 +275,8 @@ def _corpus_jobs(session: Session, rows: int | None) -> list[PlannedJob]:
         return [ingest]
     note, counted = preview_captions(session)
     ingest = replace(_planned(session, job, rows or counted), note=note)
-    fetched = config.dataset in FETCHED and not config.has_location and not note
-    return [*(_fetch_jobs(session, FETCHED[config.dataset]) if fetched else []), ingest]
+    fetched = config.complete in FETCHED and not config.has_location and not note
+    return [*(_fetch_jobs(session, FETCHED[config.complete]) if fetched else []), ingest]
 
 
 def _fetch_jobs(session: Session, name: str) -> list[PlannedJob]:

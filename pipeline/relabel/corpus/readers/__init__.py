@@ -97,9 +97,9 @@ def open_input(params: IngestParams, runtime: Runtime, row_ids: list[RowIds] | N
     """
     path, form, files = params.path, params.format, list[Path]()
     if path is None:
-        form = form or PUBLISHED_FORMATS.get(params.dataset)
-        if form == "karpathy" and params.dataset in _KARPATHY:
-            path = locate(*_KARPATHY[params.dataset], runtime.data)
+        form = form or PUBLISHED_FORMATS.get(params.complete)
+        if form == "karpathy" and params.complete in _KARPATHY:
+            path = locate(*_KARPATHY[params.complete], runtime.data)
     if path is not None and form != "coco":
         form, files = find_files(path, form, params.encoding)
     elif form != "coco":
@@ -117,14 +117,30 @@ def open_input(params: IngestParams, runtime: Runtime, row_ids: list[RowIds] | N
         raise UsageError(problem, where=str(path or params.dataset), todo=todo)
     params = params.model_copy(update={"format": form})
     if path is None or form == "coco":
-        return _open_coco(params, runtime)
-    return _open_files(params, path, files, runtime, row_ids)
+        source = _open_coco(params, runtime)
+    else:
+        source = _open_files(params, path, files, runtime, row_ids)
+    if (limit := params.limit) is None:
+        return source
+    return replace(source, read=lambda: first_images(source.read(), limit))
+
+
+def first_images(captions: Iterable[Caption], limit: int) -> Iterator[Caption]:
+    """Yield the captions of the first `limit` images of each split. An image without a valid caption does not count."""
+    images = dict[str, set[str]]()
+    # All captions are read, since those of an image may be anywhere, and a file with an error has it with any limit.
+    for caption in captions:
+        first = images.setdefault(caption.split, set())
+        if len(first) < limit:
+            first.add(caption.image_id)
+        if caption.image_id in first:
+            yield caption
 
 
 def _config(params: IngestParams, *names: str) -> dict[str, Any]:
     """Return the parameters that a format reads, and those of all formats that are not as usual."""
     usual = IngestParams()
-    rules = ("encoding", "lists", "bad_records", "split_names")
+    rules = ("encoding", "lists", "bad_records", "split_names", "limit")
     changed = [name for name in rules if getattr(params, name) != getattr(usual, name)]
     return params.model_dump(mode="json", include={"format", *names, *changed})
 
