@@ -61,11 +61,12 @@ class Job:
             rebuilt = runtime.rebuild and self.out not in session.notes.rebuilt
             return rebuilt or (runtime.retry_failed and manifest.failed > 0)
 
-        manifest, built = build(self.out, self.recipe, runtime.progress, again, self.announce, record)
+        with runtime.progress.status(f"{self.recipe.kind} {self.recipe.name}"):
+            manifest, built = build(self.out, self.recipe, runtime.progress, again, self.announce, record)
         session.notes.rebuilt.add(self.out)
         state = f"built in {manifest.provenance['seconds']:.1f} s" if built else "up to date"
         state += f", {plural(manifest.failed, 'row', 'rows')} failed" if manifest.failed else ""
-        runtime.progress.made(f"{manifest.kind} {manifest.name}: {state} ({self.out})")
+        runtime.progress.made(self.out, f"{manifest.kind} {manifest.name}: {state} ({self.out})")
         if built:
             self._warn(manifest.warnings)
         return manifest, built

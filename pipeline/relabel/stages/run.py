@@ -88,10 +88,11 @@ def run(
     fetch_and_ingest(session, mirror)
     of_captions = [(session.config.ingest.dataset, text) for text in corpus_warnings(session)]
     # A lookup and the neighbours in it are of one split, so that training sees no captions of another.
-    results = {}
-    for part in label_splits(session, split):
-        with session.runtime.progress.artefacts(len(_split_jobs(session, part, labels, exports))):
-            results[part] = _run_split(session, part, labels, exports, images)
+    parts = label_splits(session, split)
+    jobs = {part: _split_jobs(session, part, labels, exports) for part in parts}
+    seconds = {job.out: _expected_seconds(session, job, part) for part in parts for job in jobs[part]}
+    with session.runtime.progress.artefacts(seconds):
+        results = {part: _run_split(session, part, labels, exports, images) for part in parts}
     if len(results) == 1:
         (result,) = results.values()
         result.warnings[:0] = of_captions
@@ -100,6 +101,13 @@ def run(
     for part, result in results.items():
         merged.add(part, result)
     return merged
+
+
+def _expected_seconds(session: Session, job: PendingJob, split: str) -> float:
+    """Return the predicted time of an artefact; 0 if it exists, or if nothing is known of its stage."""
+    if job.stage not in PREDICTED or ((job.out / MANIFEST).exists() and not session.runtime.rebuild):
+        return 0.0
+    return predict(session, job.stage, job.name, len(open_corpus(session).split_rows(split))).seconds or 0.0
 
 
 def _run_split(session: Session, split: str, labels: Sequence[str], exports: bool, images: str | None) -> RunResult:

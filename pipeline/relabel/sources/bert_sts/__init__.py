@@ -164,7 +164,11 @@ class BertSts(Source[BertStsParams]):
 
     def _scorer(self, files: ModelFiles, runtime: Runtime) -> PairScorer:
         """Load the model."""
-        # torch is loaded by the work, not with the parameters.
-        from relabel.sources.bert_sts.scorer import PairScorer
 
-        return runtime.keep(self.params.model_dump_json(), lambda: PairScorer(files.folder, self.params, runtime))
+        def load() -> PairScorer:
+            # torch is loaded by the work, not with the parameters.
+            from relabel.sources.bert_sts.scorer import PairScorer
+
+            return PairScorer(files.folder, self.params, runtime)
+
+        return runtime.keep(self.params.model_dump_json(), load, files.name)

@@ -164,13 +164,13 @@ class Sbert(VectorSource[SbertParams]):
 
     def _encoder(self, files: ModelFiles, runtime: Runtime) -> Encoder:
         """Load the model."""
-        from relabel.sources.models.embeddings import SavedEncoder, load_encoder
-
         p = self.params
 
         def load() -> Encoder:
+            from relabel.sources.models.embeddings import SavedEncoder, load_encoder
+
             if p.dtype == INT8:
                 return SavedEncoder(self.int8_folder(runtime.data), INT8, runtime)
             return load_encoder(files, p.prompt, p.max_length, p.dtype, runtime)
 
-        return runtime.keep(p.model_dump_json(), load)
+        return runtime.keep(p.model_dump_json(), load, files.name)
