@@ -1,0 +1,77 @@
+"""calibrate: what people say of a label's scores, from CxC's val pairs or as shipped for default parameters."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from relabel.core.errors import UsageError
+from relabel.judge import calibration as fitting
+from relabel.judge.calibration import Calibration
+from relabel.stages.job import Job, label_values
+from relabel.stages.judged import judge, open_scores
+from relabel.stages.session import Session
+from relabel.store.artefact import Recipe
+from relabel.store.manifest import MANIFEST
+from relabel.store.workdir import Work
+
+SHIPPED = Path(fitting.__file__).with_name("calibrations.json")
+"""Curves of labels with default parameters; its `origin` says how they were made."""
+
+
+def calibration(session: Session, label: str) -> Job:
+    """Prepare to calibrate a label by its scores of CxC's val pairs."""
+    session = _on_val(session)
+    params = session.config.judge
+    config = {"resamples": params.resamples, "seed": params.seed}
+
+    def fill(work: Work) -> None:
+        fitted = fitting.calibrate(open_scores(session, label).tasks["sits"], params.resamples, params.seed)
+        if fitted is None:
+            work.warn(f"CxC has fewer than {fitting.GROUP} pairs of two images of these captions: no curve")
+        fitting.write_calibration(fitted, work)
+
+    recipe = Recipe("calibration", label, lambda: config, {"judgement": judge(session, label)}, fill)
+    command = session.command("correlate", label=label, split="val")
+    values = label_values(session.config, label) | {f"judge.{name}": value for name, value in config.items()}
+    return Job(session, session.folder("calibrations", label), recipe, command, values)
+
+
+def find_calibration(session: Session, label: str) -> Calibration | None:
+    """Return the calibration of a label: of its own scores if they exist, else as shipped for its parameters.
+
+    None if neither is there.
+    """
+    if session.namespace == "coco" and (session.folder("calibrations", label) / MANIFEST).exists():
+        job = calibration(session, label)
+        job.open()
+        if found := fitting.read_calibration(job.out):
+            return found
+    return shipped(session.config.params(label).model_dump(mode="json"))
+
+
+def need_calibration(session: Session, label: str) -> Calibration:
+    """Return the calibration of a label; UsageError if there is none."""
+    if found := find_calibration(session, label):
+        return found
+    todo = f"On COCO, `relabel correlate --cxc --split val --label {label}` makes one."
+    raise UsageError(f"{label} has no calibration: nothing states what its scores mean to people", todo=todo)
+
+
+def shipped(params: dict[str, Any]) -> Calibration | None:
+    """Return the shipped calibration of a source with these parameters."""
+    return next((fitting.calibration_of(one["calibration"]) for one in _curves() if one["params"] == params), None)
+
+
+@cache
+def _curves() -> list[dict[str, Any]]:
+    return list(json.loads(SHIPPED.read_bytes())["labels"].values())
+
+
+def _on_val(session: Session) -> Session:
+    """Return the session with CxC's val pairs of captions and images."""
+    params = session.config.judge.model_copy(update={"split": "val"})
+    return replace(session, config=session.config.model_copy(update={"judge": params}))
