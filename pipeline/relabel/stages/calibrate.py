@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from relabel.core.errors import UsageError
 from relabel.judge import calibration as fitting
 from relabel.judge.calibration import Calibration
-from relabel.stages.job import Job, label_values
+from relabel.judge.report import BASELINE
+from relabel.sources.base import SourceParams
+from relabel.stages.job import Job, Step, label_values
 from relabel.stages.judged import judge, open_scores
 from relabel.stages.session import Session
 from relabel.store.artefact import Recipe
@@ -40,6 +43,15 @@ def calibration(session: Session, label: str) -> Job:
     return Job(session, session.folder("calibrations", label), recipe, command, values)
 
 
+def calibration_steps(session: Session, labels: Iterable[str], against: Collection[str]) -> Iterator[Step]:
+    """Yield the calibrations of labels that are judged on CxC's val pairs."""
+    params = session.config.judge
+    if "cxc" in against and params.split == "val" and "sits" in params.tasks:
+        for label in (name for name in labels if session.config.params(name).source != BASELINE):
+            out, prepare = session.folder("calibrations", label), partial(calibration, session, label)
+            yield Step(label, "correlate", label, out, prepare)
+
+
 def find_calibration(session: Session, label: str) -> Calibration | None:
     """Return the calibration of a label: of its own scores if they exist, else as shipped for its parameters.
 
@@ -50,7 +62,7 @@ def find_calibration(session: Session, label: str) -> Calibration | None:
         job.open()
         if found := fitting.read_calibration(job.out):
             return found
-    return shipped(session.config.params(label).model_dump(mode="json"))
+    return shipped(session.config.params(label))
 
 
 def need_calibration(session: Session, label: str) -> Calibration:
@@ -61,9 +73,13 @@ def need_calibration(session: Session, label: str) -> Calibration:
     raise UsageError(f"{label} has no calibration: nothing states what its scores mean to people", todo=todo)
 
 
-def shipped(params: dict[str, Any]) -> Calibration | None:
+def shipped(params: SourceParams) -> Calibration | None:
     """Return the shipped calibration of a source with these parameters."""
-    return next((fitting.calibration_of(one["calibration"]) for one in _curves() if one["params"] == params), None)
+    for entry in _curves():
+        given = entry["params"]
+        if given["source"] == params.source and type(params).model_validate(given) == params:
+            return fitting.calibration_of(entry["calibration"])
+    return None
 
 
 @cache

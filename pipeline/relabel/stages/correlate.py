@@ -33,6 +33,7 @@ from relabel.judge.tables import (
     summary_report,
 )
 from relabel.stages import judged
+from relabel.stages.calibrate import calibration_steps
 from relabel.stages.ingest import fetch_and_ingest, read_captions
 from relabel.stages.job import Job, Step
 from relabel.stages.judged import TextSet
@@ -100,6 +101,7 @@ class EvaluationResult:
         If only the baseline is among them, the first problem is raised. `against`: "cxc" and "eccv".
         """
         self.build(judged.label_steps(self.session, names, split, against))
+        self.build(calibration_steps(self.session, names, against))
         failed = dict(self.problems)
         if failed and not {*names} - {*failed, BASELINE}:
             raise self.problems[0][1]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from relabel.core.types import Queries
 from relabel.export import export_class
 from relabel.export.base import ArtefactRef, ExportInputs
+from relabel.stages.calibrate import find_calibration
 from relabel.stages.encode import encode, open_label, serving_split
 from relabel.stages.ingest import FETCHED
 from relabel.stages.job import Job, export_job
@@ -103,11 +107,16 @@ def export_lookup(session: Session, label: str, split: str, candidates: str | No
     source.require("lookup")
     encoding, table = encode(session, label, split), existing_neighbours(session, label, candidates or split)
     config = partial(lookup_parameters, source, session.config.export.lookup)
+    calibration = find_calibration(session, label)
+    curve = calibration.curve if calibration else None
 
     def fill(work: Work) -> None:
-        write_lookup(_inputs(session, label, split, encoding, table), recipe.spec, work)
+        write_lookup(_inputs(session, label, split, encoding, table), recipe.spec, work, curve)
 
-    recipe = Recipe("lookup", label, config, _identities(session, encoding, table), fill)
+    inputs = _identities(session, encoding, table)
+    if curve is not None:
+        inputs["curve"] = hashlib.sha256(json.dumps(asdict(curve)).encode()).hexdigest()
+    recipe = Recipe("lookup", label, config, inputs, fill)
     return export_job(session, label, split, recipe)
 
 

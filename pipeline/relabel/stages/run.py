@@ -15,6 +15,7 @@ from relabel.judge.report import BASELINE
 from relabel.neighbours.spec import Split
 from relabel.sources.base import Capability
 from relabel.stages import Session
+from relabel.stages.calibrate import calibration_steps
 from relabel.stages.correlate import Against, EvaluationResult, is_complete, with_baseline
 from relabel.stages.costs import PREDICTED, Basis, predict
 from relabel.stages.ingest import FETCHED, corpus_warnings, preview_captions
@@ -161,7 +162,7 @@ def plan_run(session: Session, split: Split | None = None, labels: Sequence[str]
 def _split_steps(session: Session, split: str, labels: Sequence[str], exports: bool = True) -> list[Step]:
     """Return the steps after the corpus for one split, each once."""
     session, names, against = _resolve(session, split, labels)
-    steps = [*label_steps(session, names, split, against)]
+    steps = [*label_steps(session, names, split, against), *calibration_steps(session, names, against)]
     if exports:
         steps += _export_steps(session, _exported(session, labels), split)
     out = session.folder("page", split)
