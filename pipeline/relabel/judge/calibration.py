@@ -12,7 +12,7 @@ score 99% of these pairs 4 or more.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,8 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.numeric.statistics import Vector, cluster_counts
+from relabel.core.tables import Table, csv_text
 from relabel.judge.cxc import ScoredPairs
 from relabel.judge.cxc_figures import NON_GT, bin_pairs
+from relabel.judge.report import Report
 from relabel.store.workdir import Work
 from relabel_train.files import read_value
 from relabel_train.lookup.calibration import Curve
@@ -35,6 +37,10 @@ STATED = 0.8
 """Probability that defines a match, as in `false-negatives`."""
 _FILE = "calibration.json"
 _BINS = 15
+_FITTED = (
+    "0.5 from: smallest relevance with P = 0.5. Curves are fitted to the non-GT pairs of val, and compared with those "
+    "of this split."
+)
 
 Ends = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -105,8 +111,8 @@ def calibrate(pairs: ScoredPairs, resamples: int = 1000, seed: int = 0) -> Calib
         drawn = [_resampled(centre, total, count, knots) for total, count in zip(draws @ sums, counts, strict=True)]
         low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
         ends.append((_rounded(np.minimum(low, values[-1])), _rounded(np.maximum(high, values[-1]))))
-    curve = Curve(tuple(knots.tolist()), *(_rounded(v) for v in values), own=own_values)
-    return Calibration(curve, *ends, pairs=len(human), images=len(images))
+    curve = Curve(tuple(knots.tolist()), _rounded(values[0]), _rounded(values[1]), own_values)
+    return Calibration(curve, ends[0], ends[1], len(human), len(images))
 
 
 def group_pairs(relevance: Vector, size: int = GROUP) -> NDArray[np.int64]:
@@ -138,9 +144,11 @@ def fit_monotone(x: Vector, y: Vector, weight: Vector) -> tuple[Vector, Vector]:
     return np.add.reduceat(weight * x, start) / total, found.x[start]
 
 
-def reliability(curve: Curve, pairs: ScoredPairs) -> Reliability:
-    """Compare a curve with judged pairs that it was not fitted to."""
+def reliability(curve: Curve, pairs: ScoredPairs) -> Reliability | None:
+    """Compare a curve with judged pairs of two images; None if no such pair has a score."""
     chosen = (pairs.method == NON_GT) & pairs.scored
+    if not chosen.any():
+        return None
     relevance, human = pairs.relevance[chosen], pairs.human.score[chosen]
     right = (human >= RIGHT).astype(np.float64)
     stated = curve.evaluate(relevance, "probability")
@@ -156,6 +164,32 @@ def reliability(curve: Curve, pairs: ScoredPairs) -> Reliability:
         groups.n.tolist(),
         (int(above.sum()), *shares),
     )
+
+
+def calibration_report(found: Mapping[str, tuple[Curve, ScoredPairs]]) -> Report:
+    """Report the thresholds of labels, and the agreement of their curves with judged pairs; empty without labels.
+
+    `found`: by label, its curve and its SITS pairs of one split, which the curve was fitted to if it is val.
+    """
+    rows, points, title = [], [], ""
+    for label, (curve, pairs) in found.items():
+        if (checked := reliability(curve, pairs)) is None:
+            continue
+        reached = ("never" if (t := curve.threshold(p)) is None else f"{t:.3f}" for p in (0.5, STATED))
+        above, *shares = checked.above
+        cells = ("" if share is None else f"{share:.1%}" for share in shares)
+        rows.append((label, *reached, f"{100 * checked.error:.1f}", f"{above:,}", *cells))
+        groups = zip(checked.stated, checked.actual, checked.sizes, strict=True)
+        points += [{"label": label, "stated": round(s, 4), "actual": round(a, 4), "n": n} for s, a, n in groups]
+        title = f"CxC {pairs.human.split}, calibration: P, the probability of a human score of {RIGHT} or more"
+    if not rows:
+        return Report()
+    header = ("label", "0.5 from", f"{STATED} from", "ECE", f"pairs of P >= {STATED}", "stated", "actual")
+    notes = (
+        _FITTED,
+        "ECE: expected calibration error of P in points. CxC chose its pairs by similarity: P holds for such.",
+    )
+    return Report((Table(title, header, tuple(rows), notes),), (), {"cxc.reliability.csv": csv_text(points)})
 
 
 def calibration_error(stated: Vector, actual: Vector, n: NDArray[np.int64]) -> float:

@@ -12,6 +12,8 @@ from typing import Any
 from relabel.core.errors import UsageError
 from relabel.judge import calibration as fitting
 from relabel.judge.calibration import Calibration
+from relabel.judge.cxc import ScoredPairs
+from relabel.judge.cxc_figures import PairScores
 from relabel.judge.report import BASELINE
 from relabel.sources.base import SourceParams
 from relabel.stages.job import Job, Step, label_values
@@ -20,6 +22,7 @@ from relabel.stages.session import Session
 from relabel.store.artefact import Recipe
 from relabel.store.manifest import MANIFEST
 from relabel.store.workdir import Work
+from relabel_train.lookup.calibration import Curve
 
 SHIPPED = Path(fitting.__file__).with_name("calibrations.json")
 """Curves of labels with default parameters; its `origin` says how they were made."""
@@ -71,6 +74,24 @@ def need_calibration(session: Session, label: str) -> Calibration:
         return found
     todo = f"On COCO, `relabel correlate --cxc --split val --label {label}` makes one."
     raise UsageError(f"{label} has no calibration: nothing states what its scores mean to people", todo=todo)
+
+
+def open_curves(
+    session: Session, labels: Iterable[str], scores: Iterable[PairScores] = ()
+) -> dict[str, tuple[Curve, ScoredPairs]]:
+    """Return the curves of labels that have one, each with the label's scores of the judged split.
+
+    `scores`: of other programs. Those of val have the curve that fits them.
+    """
+    curves = {}
+    for label in labels if "sits" in session.config.judge.tasks else ():
+        if found := find_calibration(session, label):
+            curves[label] = found.curve, open_scores(session, label).tasks["sits"]
+    for scored in scores:
+        pairs = scored.tasks.get("sits") if scored.split == "val" else None
+        if pairs and (found := fitting.calibrate(pairs, resamples=0)):
+            curves[scored.label] = found.curve, pairs
+    return curves
 
 
 def shipped(params: SourceParams) -> Calibration | None:

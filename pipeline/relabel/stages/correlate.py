@@ -12,6 +12,7 @@ from typing import Any
 from relabel.core.errors import MissingError, RelabelError, UsageError
 from relabel.core.numeric.statistics import Vector
 from relabel.corpus import Corpus
+from relabel.judge.calibration import calibration_report
 from relabel.judge.cxc import sibling_std
 from relabel.judge.cxc_figures import PairScores, baseline, compare
 from relabel.judge.report import BASELINE, Draw, Judged, Report, write_report
@@ -33,7 +34,7 @@ from relabel.judge.tables import (
     summary_report,
 )
 from relabel.stages import judged
-from relabel.stages.calibrate import calibration_steps
+from relabel.stages.calibrate import calibration_steps, open_curves
 from relabel.stages.ingest import fetch_and_ingest, read_captions
 from relabel.stages.job import Job, Step
 from relabel.stages.judged import TextSet
@@ -121,6 +122,7 @@ class EvaluationResult:
             compared += [compare(scored, params, runtime.progress, runtime.threads) for scored in others]
             spreads = {label: sibling_std(judged.judge(session, label).out) for label in labels}
             report = cxc_report(compared, params, spreads)
+            report += calibration_report(open_curves(session, labels, scores))
 
             def draw(path: Path) -> None:
                 from relabel.judge import plot
@@ -176,6 +178,7 @@ class EvaluationResult:
         if not self.write or not report.tables:
             return
         config = {"labels": list(made_of), "notes": [table.notes for table in report.tables]}
+        config["rows"] = [table.rows for table in report.tables]
         inputs: Inputs = {**made_of}
         folder = self.session.folder("report", self.session.config.judge.split)
         recipe = Recipe("report", name, lambda: config, inputs, partial(write_report, name, report, draw))

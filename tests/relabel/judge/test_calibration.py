@@ -5,6 +5,7 @@ over images; stated and actual shares are compared as a loop compares them.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from relabel.judge.calibration import (
     Calibration,
     calibrate,
     calibration_error,
+    calibration_report,
     fit_monotone,
     group_pairs,
     read_calibration,
@@ -148,6 +150,7 @@ def test_pairs_of_one_image_have_values_of_their_own(pairs: ScoredPairs, fitted:
 def test_stated_shares_are_compared_as_by_a_loop(fitted: Calibration) -> None:
     other, curve = judged_pairs(2000, 5, noise=2.0), fitted.curve
     found = reliability(curve, other)
+    assert found is not None
     stated, right = [], []
     for r, h, m in zip(other.relevance, other.human.score, other.method, strict=True):
         if m == "c2i_intrasim" and not np.isnan(r):
@@ -167,6 +170,21 @@ def test_stated_shares_are_compared_as_by_a_loop(fitted: Calibration) -> None:
     above = [(p, r) for p, r in ranked if p >= 0.8]
     assert found.above[0] == len(above) > 0
     assert found.above[1:] == pytest.approx(np.mean(above, axis=0))
+
+
+def test_a_report_has_a_line_for_each_label_with_scored_pairs(fitted: Calibration, pairs: ScoredPairs) -> None:
+    none = replace(pairs, relevance=np.full(len(pairs.human), np.nan))
+    report = calibration_report({"mine": (fitted.curve, pairs), "without": (fitted.curve, none)})
+    checked = reliability(fitted.curve, pairs)
+    assert checked is not None
+    (row,) = report.tables[0].rows
+    assert row[0] == "mine"
+    assert float(row[2]) == pytest.approx(fitted.curve.threshold(0.8), abs=6e-4)
+    assert float(row[3]) == pytest.approx(100 * checked.error, abs=0.06)
+    assert int(row[4]) == checked.above[0]
+    lines = report.points["cxc.reliability.csv"].splitlines()
+    assert len(lines) == 1 + len(checked.sizes)
+    assert not calibration_report({"without": (fitted.curve, none)}).tables
 
 
 def test_the_error_of_two_groups() -> None:
