@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,26 +21,10 @@ class Curve:
     Both are linear between their knots and constant beyond them. A caption of the image itself is one of the image's
     references, so its relevance does not depend on what it says: `own` stands for all of these captions.
 
-    Attributes
-    ----------
-    relevance : (K,) tuple of float
-        Knots, strictly ascending, in the units of the label.
-    expected : (K,) tuple of float
-        Expected human score at each knot, 0..5.
-    probability : (K,) tuple of float
-        Probability of a human score of 4 or more at each knot, 0..1.
-    own : (float, float)
-        Expected score and probability of captions of the image itself.
-
-    Examples
-    --------
-    >>> curve = Curve((0.0, 0.5, 1.0), (1.0, 3.0, 4.5), (0.0, 0.4, 0.9), own=(4.9, 0.99))
-    >>> curve.evaluate([0.25, 0.5, 2.0], "probability")
-    array([0.2, 0.4, 0.9])
-    >>> curve.evaluate([0.25, 0.5], "expected", same_image=[False, True])
-    array([0.4 , 0.98])
-    >>> round(curve.threshold(0.8), 9), curve.threshold(0.95)
-    (0.9, None)
+    `relevance`: (K,) knots, strictly ascending, in the units of the label.
+    `expected`: (K,) expected human score at each knot, 0..5.
+    `probability`: (K,) probability of a human score of 4 or more at each knot, 0..1.
+    `own`: expected score and probability of captions of the image itself.
     """
 
     relevance: tuple[float, ...]
@@ -58,28 +42,21 @@ class Curve:
         )
         return len(self.relevance) > 0 and rising and bool((np.diff(self.relevance) > 0).all())
 
-    def evaluate(
-        self, relevance: ArrayLike, scale: Scale, same_image: NDArray[np.bool_] | ArrayLike | None = None
-    ) -> NDArray[np.float64]:
+    def evaluate(self, relevance: ArrayLike, scale: Scale, same_image: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return relevance on a scale of 0 to 1: float64 of the shape of `relevance`; NaN stays NaN.
 
-        Parameters
-        ----------
-        relevance : array_like of float
-        scale : {"relevance", "probability", "expected"}
-            "relevance" returns it unchanged.
-        same_image : array_like of bool, optional
-            Pairs of an image and one of its own captions, which get `own`.
+        `scale`: "relevance" returns it unchanged. `same_image`: marks pairs of an image and one of its own captions,
+            which get `own`.
         """
         scores = np.asarray(relevance, np.float64)
         if scale == "relevance":
             return scores
-        values, own = (self.probability, self.own[1]) if scale == "probability" else self._shares()
+        if scale == "probability":
+            values, own = np.array(self.probability), self.own[1]
+        else:
+            values, own = np.array(self.expected) / HIGHEST, self.own[0] / HIGHEST
         out = np.interp(scores, self.relevance, values)
         return out if same_image is None else np.where(np.asarray(same_image) & ~np.isnan(out), own, out)
-
-    def _shares(self) -> tuple[Any, float]:
-        return np.divide(self.expected, HIGHEST), self.own[0] / HIGHEST
 
     def threshold(self, probability: float) -> float | None:
         """Return the smallest relevance with at least this probability; None if no relevance has it."""
