@@ -98,11 +98,14 @@ def test_a_lookup_without_a_curve_has_relevance_only(project: Folder, monkeypatc
 
 
 @pytest.mark.slow
+@pytest.mark.java
+@pytest.mark.timeout(900)
 def test_shipped_curves_are_those_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Folder(tmp_path, "val")
-    folder.write([], {"judge": {"split": "val", "tasks": ["sits"], "draws": 0}})
+    ingest = {"dataset": "coco", "format": "jsonl", "path": "captions.jsonl", "expected": {}}
+    judged = {"split": "val", "tasks": ["sits"], "draws": 0, "resamples": 20}
+    folder.write(coco_captions({"val": 5000}), {"ingest": ingest, "judge": judged})
     monkeypatch.chdir(tmp_path)
-    folder.done("fetch", "coco-captions")
     folder.done("ingest")
     labels = ["cider", "cider_lower_split"]  # the others take minutes, and run the same code
     folder.done("correlate", "--cxc", "--split", "val", "--label", ",".join(labels))
