@@ -740,12 +740,14 @@ def test_large_records_are_refused_by_file_and_record(tmp_path: Path) -> None:
     refused(tmp_path / "a.parquet", "a.parquet: row 0: 1,000,000 characters are no caption")
     # Lists that stand for 8 GB of text, each short enough for a caption.
     texts = pa.DictionaryArray.from_arrays(pa.array([0] * 40_000, pa.int32()), pa.array(["x" * 200_000]))
-    lists = pa.ListArray.from_arrays(pa.array(range(0, 40_001, 5), pa.int32()), texts)
-    pq.write_table(pa.table({"image": [str(n) for n in range(8000)], "caption": lists}), tmp_path / "b.parquet")
-    source = open_input(IngestParams(dataset="d", path=tmp_path / "b.parquet"), Runtime(memory=256 << 20))
-    with pytest.raises(CheckError, match=r"b\.parquet: row \d+: .* are too many for the memory"):
-        for _ in source.read():
-            pass
+    for size in (5, 40_000):
+        lists = pa.ListArray.from_arrays(pa.array(range(0, 40_001, size), pa.int32()), texts)
+        images = [str(n) for n in range(len(lists))]
+        pq.write_table(pa.table({"image": images, "caption": lists}), tmp_path / "b.parquet")
+        source = open_input(IngestParams(dataset="d", path=tmp_path / "b.parquet"), Runtime(memory=256 << 20))
+        with pytest.raises(CheckError, match=r"b\.parquet: row \d+: .* are too many for the memory"):
+            for _ in source.read():
+                pass
     path = write(tmp_path / "a.csv", "image,caption\n1," + "x" * (20 << 20))
     refused(path, "a.csv:2: a line of more than 16,777,216 characters")
 

@@ -12,15 +12,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice, pairwise, repeat
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError
 from relabel.core.parsing import LONGEST_LINE, check_regular, decoded, parse_json, parse_object, read_blocks, text_lines
@@ -294,7 +292,8 @@ def open_arrow(path: Path, form: str, memory: int) -> Container:
             for batch in (batch.select(names) for batch in batches):
                 # Of a damaged file, offsets may lead out of memory, and texts may be no UTF-8.
                 batch.validate(full=True)
-                for part in _pieces(batch):
+                size = min(_ROWS, 1 + len(batch) * LONGEST // max(1, batch.nbytes))
+                for part in (batch.slice(at, size) for at in range(0, len(batch), size)):
                     columns = [_values(part, steps) if steps else repeat(None, len(part)) for steps in paths]
                     yield from enumerate(zip(*columns, strict=True), start)
                     start += len(part)
@@ -351,32 +350,24 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-def _lengths(array: pa.Array) -> NDArray[np.int64]:
-    """Return the bytes of text of each row, once it is unpacked."""
-    if _is_list(array.type):
-        ends = np.concatenate([[0], np.cumsum(_lengths(array.values))])[array.offsets.to_numpy()]
-        return np.asarray(np.diff(ends))
-    if pa.types.is_dictionary(array.type) and len(array.dictionary):
-        return np.asarray(_lengths(array.dictionary)[array.indices.fill_null(0).to_numpy()])
-    if not _is_text(array.type):
-        return np.zeros(len(array), np.int64)
-    return np.asarray(pc.binary_length(array).fill_null(0), np.int64)
-
-
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield slices of at most `_ROWS` rows, and of about `LONGEST` bytes of text once it is unpacked."""
-    for part in (batch.slice(a, _ROWS) for a in range(0, len(batch), _ROWS)):
-        sizes = sum((_lengths(array) for array in part.columns), np.zeros(len(part), np.int64))
-        cuts = [0, *(np.flatnonzero(np.diff(np.cumsum(sizes) // LONGEST)) + 1).tolist(), len(part)]
-        yield from (part.slice(a, b - a) for a, b in pairwise(cuts))
-
-
 def _values(batch: pa.RecordBatch, steps: Sequence[Step]) -> list[Any]:
     array, rest = batch.column(str(steps[0])), steps[1:]
     while rest and isinstance(rest[0], str) and pa.types.is_struct(array.type):
         array, rest = pc.struct_field(array, rest[0]), rest[1:]
-    values = (array.dictionary_decode() if pa.types.is_dictionary(array.type) else array).to_pylist()
+    values = _objects(array)
     return [walk(value, rest) for value in values] if rest else values
+
+
+def _objects(array: pa.Array) -> list[Any]:
+    """Return the values of an array; rows with the same entry of a dictionary share one object."""
+    if _is_list(array.type):
+        items = iter(_objects(array.flatten()))
+        return [None if n is None else list(islice(items, n)) for n in pc.list_value_length(array).to_pylist()]
+    if pa.types.is_dictionary(array.type):
+        used = array.indices.unique()
+        entries = dict(zip(used.to_pylist(), array.dictionary.take(used).to_pylist(), strict=True))
+        return [entries[n] for n in array.indices.to_pylist()]
+    return array.to_pylist()  # type: ignore[no-any-return]
 
 
 def _example(kind: pa.DataType) -> Any:
