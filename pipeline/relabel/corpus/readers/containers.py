@@ -7,7 +7,6 @@ UTF-8 with or without a byte order mark, or UTF-16 with one. Memory is bounded b
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,16 +27,11 @@ DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexErro
 """Errors that pyarrow raises for a damaged Parquet file."""
 LONGEST = LONGEST_LINE
 """Maximum number of bytes of text of a batch of rows, and of a member of a tar."""
-LINES = (".jsonl", ".jsonl.gz", ".jsonlines", ".ndjson")
-TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".token", ".psv", ".tab")
 _ROWS = 1 << 14  # rows of a batch
 _WHOLE = 1 << 27  # characters of a JSON file, which is read completely, at least; else a quarter of the memory
-_TOKEN = re.compile(r"(?!\w+://)[^\s,|;]+#\d+(\t|,| )")
+TOKEN = re.compile(r"(?!\w+://)[^\s,|;]+#\d+(\t|,| )")
 """First line of a Flickr token file: `IMAGE#K`, a separator, and the caption."""
 
-_PACKED = {b"PK\x03\x04": "zip or Excel", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
-
-Kind = Literal["webdataset", "parquet", "arrow", "jsonl", "json", "csv"]
 Step = str | int | None
 """A part of a path into a record: a name, a number in a list, or None for all of a list."""
 Bad = Callable[[str, str], None]
@@ -81,44 +75,6 @@ def walk(value: Any, steps: Sequence[Step]) -> Any:
         else:
             value = value.get(step) if isinstance(value, dict) else None
     return value
-
-
-def kind_of(path: Path, encoding: str | None) -> Kind | None:
-    """Return the container of a file by its first bytes, and by its ending if these allow several; None for others."""
-    name, (head, text) = path.name.lower(), head_of(path, encoding)
-    if head[257:262] == b"ustar" or re.search(r"\.(tar(\.\w+)?|tgz)$", name):
-        return "webdataset"
-    if packing := next((kind for mark, kind in _PACKED.items() if head.startswith(mark)), None):
-        raise CheckError(f"a file of {packing}", where=str(path), todo="Unpack it, or save it as CSV; .gz is read.")
-    for kind, mark in (("parquet", b"PAR1"), ("arrow", b"ARROW1"), ("arrow", b"\xff" * 4)):
-        if head.startswith(mark) or name.endswith(f".{kind}"):
-            return kind  # type: ignore[return-value]
-    line, _, rest = text.partition("\n")
-    lines, several = name.endswith(LINES), line[:1] in ("{", "[") and rest.strip() and _is_json(line)
-    if (lines and line[:1] != "[") or (several and (lines or line[0] == "{")):
-        return "jsonl"
-    json_name = name.endswith((".json", ".json.gz")) and text[:1] in ("", "[", "{")
-    if json_name or re.match(r'\[\s*[\[{"\]]|\{\s*["}]', text):
-        return "json"
-    return "csv" if name.endswith(TABLES) or _TOKEN.match(text) or (rest and "\0" not in text) else None
-
-
-def head_of(path: Path, encoding: str | None) -> tuple[bytes, str]:
-    """Return the first bytes of a file, and their text."""
-    head = b""
-    try:
-        head = next(read_blocks(path), b"")
-        return head, next(decoded([head], path, encoding), "").lstrip()
-    except CheckError:
-        return head, head.decode("latin-1").lstrip()  # the reader names the fault
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def decode(blocks: Iterable[bytes], encoding: str | None, where: Path | str) -> Iterator[str]:
@@ -169,7 +125,7 @@ def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], 
         delimiter, start, first = delimiter or named[1], start + 1, next(lines, "")
     if not first:
         return empty(path)
-    token = _TOKEN.match(first)
+    token = TOKEN.match(first)
     if token and not names and delimiter in (None, token[1]):
         names, delimiter = ["image", "caption"], token[1]
         quotes = quotes and delimiter == ","
