@@ -455,6 +455,8 @@ def test_a_key_of_captions_is_no_image(tmp_path: Path) -> None:
         ([{"image": n, "caption": "a"} for n in range(100)] + [{"image": 1, "text": "b"}], ["100: column text"]),
         ([{"image": n, "caption": "a"} for n in range(100)] + [{"image": 1, "split": "val"}], ["100: column split"]),
         ([{"key": 1, "caption": "a", "status": "draft"}], ["status 'draft' is none of img2dataset's"]),
+        ({"columns": ["image", None], "data": [["a", "x"]]}, ["no column of captions"]),
+        ({"videos": [{"video_id": [], "split": "val"}], "sentences": [{"video_id": "v0", "text": "a"}]}, ["split ''"]),
     ],
 )
 def test_json_that_is_not_read_as_something_else(tmp_path: Path, body: Any, parts: list[str]) -> None:

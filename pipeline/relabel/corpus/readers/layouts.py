@@ -404,7 +404,9 @@ def _columns(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     """Return the records of columns, which are lists of one length, or objects with one set of keys; else none."""
     if isinstance(body.get("columns"), list) and isinstance(body.get("data"), list):
         # As pandas writes it with orient="split".
-        return [dict(zip(body["columns"], row, strict=False)) for row in body["data"] if isinstance(row, list)]
+        return [
+            dict(zip(map(str, body["columns"]), row, strict=False)) for row in body["data"] if isinstance(row, list)
+        ]
     heads = {key: _head(value) for key, value in body.items()}
     image, texts = _usual(IMAGE_NAMES, body) or "", usual_texts(heads)
     kind: Any = type(body.get(image))
@@ -463,8 +465,10 @@ def _with_splits(body: Mapping[str, Any], chosen: str, name: str, params: Ingest
         key = image if image in other[0] else "id"
         split = _usual(SPLIT_NAMES, other[0])
         if image and split and key in other[0]:
-            splits = {one.get(key): one.get(split) for one in other if isinstance(one, dict)}
-            return [{**one, "split": splits.get(one.get(image))} if isinstance(one, dict) else one for one in records]
+            splits = {str(one.get(key)): one.get(split) for one in other if isinstance(one, dict)}
+            return [
+                {**one, "split": splits.get(str(one.get(image)))} if isinstance(one, dict) else one for one in records
+            ]
     if "splits" in body:
         todo = "Write the split into each record, or give --in-split for all."
         raise CheckError("'splits' is next to the records, and not read", where=name, todo=todo)
