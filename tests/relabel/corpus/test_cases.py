@@ -416,6 +416,7 @@ TALK = {
         ([{"image": 7, "caption_0": "a", "caption_10": "c", "Caption_2": "b"}], {}, "7#0 a; 7#1 b; 7#2 c"),
         ([{"query_text": "x", "image_ids": [11, 12]}], {}, "11#0 x; 12#0 x"),
         ({"images": [{"file_name": "a.jpg", "title": "x"}]}, {}, "a.jpg#0 x"),
+        ({"data": {"images": [{"filename": "a.jpg", "sentences": [{"raw": "x"}]}]}}, {}, "a#0 x"),
         ({"a.jpg": [{"raw": "x"}, {"raw": "y"}], "b.jpg": []}, {}, "a.jpg#0 x; a.jpg#1 y"),
         ({"COCO_1": "a dog", "COCO_2": ["x", "y"]}, {}, "COCO_1#0 a dog; COCO_2#0 x; COCO_2#1 y"),
         # pandas' orient="index", and columns that were written in different orders

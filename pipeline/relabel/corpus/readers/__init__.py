@@ -22,7 +22,7 @@ from relabel.corpus.params import PUBLISHED_FORMATS, IngestParams
 from relabel.corpus.readers import containers
 from relabel.corpus.readers.containers import Bad, Container, of_records, open_arrow
 from relabel.corpus.readers.files import find_files, name_below, splits_of_names
-from relabel.corpus.readers.layouts import KARPATHY, KEY, TEXT, Columns, karpathy_images, records_of, usual_roles
+from relabel.corpus.readers.layouts import KARPATHY, KEY, TEXT, Columns, records_of, usual_roles
 from relabel.corpus.readers.rules import Rules
 from relabel.corpus.readers.scan_layout import COLUMNS as SCAN
 from relabel.corpus.readers.scan_layout import ids_file, read_scan
@@ -171,7 +171,6 @@ def _open(
 ) -> tuple[Container, Columns]:
     """Open a file; return its container and the columns that it has. `model`: file that `given` was found in."""
     form, key = params.format, ""
-    unique = given.unique or (form in ("text", "webdataset") and given.image_id == KEY)
     if form == "csv":
         container = containers.open_csv(path, params, usual_roles, bad)
     elif form == "jsonl":
@@ -179,11 +178,9 @@ def _open(
     elif form in ("json", "karpathy"):
         body = containers.open_json(path, params.encoding, runtime.memory)
         rows, key = records_of(body, str(path), params, bad)
-        images = (image for image in body["images"] if isinstance(image, dict)) if key == "images" else ()
-        if any({"filename", "sentences"} <= image.keys() for image in images):
-            rows, given = karpathy_images(rows), replace(given, image_id=given.image_id or KEY)
-            unique = given.image_id == KEY
         container = of_records(f"{path}: ", rows, str(path))
+        if KEY in (container.example or ()):
+            given = replace(given, image_id=given.image_id or KEY)
     elif form == "webdataset":
         container = open_tar(path, params, bad)
     elif form == "scan":
@@ -202,7 +199,7 @@ def _open(
             there = ", ".join([*container.example][:20])
             error.todo = f"{model} has it; there are {there}. Name columns of all files, or move one without captions."
         raise
-    return container, replace(found, unique=found.unique or unique)
+    return container, replace(found, unique=found.unique or given.unique or given.image_id == KEY)
 
 
 def _open_text(path: Path, params: IngestParams) -> Container:
