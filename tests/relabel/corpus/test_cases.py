@@ -73,7 +73,9 @@ def test_equal_keys_of_two_downloads_are_never_one_image(tmp_path: Path) -> None
     assert [name for name, _ in rows(tmp_path, image_id_column="url")] == urls
     assert [name for name, _ in rows(tmp_path, ids="folder")][::3] == ["cc12m/000000000#0", "cc3m/000000001#0"]
     # The shards alone have the same keys.
-    refused(tmp_path, "cc12m/00000.tar: 000000000", "cc3m/00000.tar: 000000000", format="webdataset")
+    shards = ("cc12m/00000.tar: 000000000", "cc3m/00000.tar: 000000000", "--ids shard")
+    refused(tmp_path, *shards, format="webdataset")
+    assert rows(tmp_path, format="webdataset", ids="shard")[0][0] == "cc12m/00000/000000000#0"
     assert len(rows(tmp_path, format="webdataset", ids="shard")) == 4
 
 
