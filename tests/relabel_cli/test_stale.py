@@ -212,7 +212,7 @@ class Folder:
             session = Session(load_config(Path("params.yaml")), Runtime(threads=1))
             parts = {}
             for label in ("words", "cider"):
-                config = without_rows(stages.encoding(session, label, "val").spec.config)
+                config = without_rows(stages.encoding(session, label, "val").spec().config)
                 parts[label] = Part(PARAMS["sources"][label]["source"], False, config)
             rises = zip(parts, (0.05 * weight, 0.02), strict=True)
             head = Head(tuple(Curve(Feature(label, "max"), (0.0, 10.0), (0.05, 10 * rise)) for label, rise in rises))

@@ -107,7 +107,7 @@ def lookup_export(session: Session, label: str, split: str, candidates: str | No
     config = partial(lookup_parameters, source, session.config.export.lookup)
 
     def fill(work: Work) -> None:
-        write_lookup(_inputs(session, label, split, encoded, table), recipe.spec, work)
+        write_lookup(_inputs(session, label, split, encoded, table), recipe.spec(), work)
 
     recipe = Recipe("lookup", label, config, _identities(session, encoded, table), fill)
     return export_job(session, label, split, recipe)
