@@ -29,6 +29,7 @@ from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.datasets.cxc import METHODS, SIDES, TASKS, HumanScores, JudgedSplit, Side, Task, human_scores
 from relabel.datasets.evaluation_sets import ALL
+from relabel.sources.judged import find_items
 from relabel.sources.relevance import Relevance
 from relabel.store.workdir import Work
 
@@ -210,8 +211,7 @@ def _table(scorer: _Scorer, human: HumanScores, advance: Advance, size: int = _B
 
 def _locate(ids: list[str], kind: Side, corpus: Corpus, relevance: Relevance) -> tuple[Rows, list[str | None]]:
     """Return rows of captions or numbers of images, -1 where the corpus lacks one, and why an item cannot be scored."""
-    lookup, encoded = corpus.row_of if kind == "caption" else corpus.image_of, relevance.rows
-    numbers = np.fromiter((lookup.get(i, -1) for i in ids), np.int32, len(ids))
+    numbers, encoded = find_items(corpus, kind, ids), relevance.rows
     # A split is a run of rows of complete images, so an image is encoded where its first caption is.
     first = numbers if kind == "caption" else np.where(numbers < 0, -1, corpus.indptr[:-1][numbers])
     reason: list[str | None] = [None] * len(ids)

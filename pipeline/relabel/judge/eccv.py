@@ -195,11 +195,6 @@ def score_eccv(
     return records
 
 
-def read_ranking(folder: Path) -> dict[Direction, pa.Table]:
-    """Read the tables that `score_eccv` wrote."""
-    return {direction: pq.read_table(folder / _file(direction)) for direction in DIRECTIONS}
-
-
 def _file(direction: Direction) -> str:
     return f"{direction}-00000-of-00001.parquet"
 

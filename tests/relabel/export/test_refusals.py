@@ -18,7 +18,7 @@ CASES: list[Case] = [
     ("faiss", "cbow", "all", {"index": "nonsense"}, UsageError, "nonsense"),
     ("faiss", "cbow", "all", {"index": "IVF5000,Flat"}, UsageError, "IVF5000,Flat"),
     ("faiss", "cider", "all", {}, UsageError, "has no vectors.*export lookup --label cider"),
-    ("safetensors", "cider", "all", {}, UsageError, "has no vectors.*export lookup --label cider"),
+    ("faiss", "cider", "all", {}, UsageError, "has no vectors.*export lookup --label cider"),
     ("scan", "cbow", "val", {"captions_per_image": 6}, UsageError, "images of val have fewer than 6 .*; first coco:图"),
     ("trec", "cbow", "all", {"levels": (0.8, 0.5)}, UsageError, "cut points must rise"),
     ("trec", "cbow", "all", {"levels": (-1.0, 0.5)}, UsageError, "above -1, the minimum of cbow, to at most 1"),
