@@ -83,7 +83,6 @@ class ExportInputs:
     """Everything that an export may read.
 
     `dataset`: name of the dataset.
-    `licence`: licence of the captions, for a format with that parameter; None if it is not known.
     `params`: parameters of the label's source.
     `split`: name of the split, or "all".
     `splits`: corpus rows of each split to write.
@@ -94,7 +93,6 @@ class ExportInputs:
 
     corpus: Corpus
     dataset: str
-    licence: str | None
     label: str
     params: Mapping[str, Any]
     source: Source[Any]

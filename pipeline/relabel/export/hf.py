@@ -59,7 +59,7 @@ class HfExport(Export[ExportHfParams]):
                 work.file(f"{name}.parquet", partial(self._write_shard, inputs, part))
         # All files have the same columns.
         columns = pq.read_schema(work.folder / f"{name}.parquet").names
-        card = render_card(inputs, columns)
+        card = render_card(inputs, columns, self.params.licence)
         work.file(CARD, lambda path: write_text(path, card))
         work.metadata["columns"] = columns
 
@@ -85,18 +85,18 @@ class HfExport(Export[ExportHfParams]):
 _GROUP = 10_000  # captions per row group
 
 
-def render_card(inputs: ExportInputs, columns: list[str]) -> str:
+def render_card(inputs: ExportInputs, columns: list[str], licence: str | None) -> str:
     """Return the card of a dataset folder: a YAML header that `datasets` reads, then text for people."""
     spec, title = inputs.source.spec, f"{inputs.dataset}: relevance of captions by {inputs.label}"
     splits = {SPLIT_NAMES.get(name, name): len(rows) for name, rows in inputs.splits.items()}
     first = next(iter(splits))
     # Neither a tag nor a line break of the licence becomes part of the card.
-    licence = " ".join((inputs.licence or "").replace("<", "&lt;").split())
-    identifier = next((name for text, name in _LICENCES.items() if licence.startswith(text)), None)
-    terms = {"license": identifier} if identifier else {"license": "other", "license_name": "see-the-section-licence"}
+    terms = " ".join((licence or "").replace("<", "&lt;").split())
+    identifier = next((name for text, name in _LICENCES.items() if terms.startswith(text)), None)
+    other = {"license": "other", "license_name": "see-the-section-licence"}
     header = {
         "pretty_name": title,
-        **terms,
+        **({"license": identifier} if identifier else other),
         "task_categories": ["sentence-similarity"],
         "tags": ["relabel", "image-text-retrieval", "graded-relevance"],
         "size_categories": [next((name for name, limit in _SIZES if len(inputs.rows) < limit), "n>10M")],
@@ -118,7 +118,7 @@ def render_card(inputs: ExportInputs, columns: list[str]) -> str:
         "## Label",
         markdown(Table("Parameters", ("parameter", "value"), tuple((k, f"`{v}`") for k, v in values.items()))),
         "## Licence of the captions",
-        licence or "Not recorded. State the licence of the captions here before you share this folder.",
+        terms or "Not recorded. State the licence of the captions here before you share this folder.",
     ]
     return f"---\n{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---\n\n" + "\n\n".join(sections) + "\n"
 

@@ -46,7 +46,7 @@ def tiny(few: Corpus) -> Eccv:
         positives = [np.union1d(np.flatnonzero(of), some) for of, some in zip(own, drawn, strict=True)]
         count = np.array([len(f) for f in positives]) + (np.arange(9) == 4)
         queries[direction] = Queries([f"q{i}" for i in index], index, positives, count)
-    return Eccv(captions, images, queries)
+    return Eccv(few, captions, images, queries)
 
 
 def figures(records: list[Record]) -> dict[str, list[float]]:
@@ -56,7 +56,7 @@ def figures(records: list[Record]) -> dict[str, list[float]]:
 @pytest.mark.slow
 def test_same_image_equals_the_published_pairwise_figures(eccv: Eccv, cxc_test: Corpus, work: Work) -> None:
     relevance = SameImageRelevance(cxc_test, range(len(cxc_test)), "max")
-    records = score_eccv(cxc_test, Ranker(relevance, 1), eccv, work)
+    records = score_eccv(Ranker(relevance, 1), eccv, work)
     rows = figures(records)
     assert rows["i2t"][:2] == pytest.approx([31.27, 31.30], abs=0.1)
     assert rows["t2i"][:2] == pytest.approx([13.59, 13.59], abs=0.1)
@@ -78,7 +78,7 @@ def test_equal_to_eccv_caption_without_ties(eccv: Eccv, cxc_test: Corpus, work: 
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
     relevance = VectorRelevance(cxc_test, range(25_000), "mean", vectors, lambda _: vectors[0])
     # Ranks of rounded scores with ties broken by row: eccv_caption defines no rule for ties.
-    rows = figures(score_eccv(cxc_test, Ranker(relevance, 1), eccv, work, ties="row"))
+    rows = figures(score_eccv(Ranker(relevance, 1), eccv, work, ties="row"))
     ranked: dict[str, dict[int, list[int]]] = {}
     for direction in DIRECTIONS:
         queries, gallery = eccv.queries[direction], eccv.gallery(direction)
@@ -132,7 +132,7 @@ def by_hand(corpus: Corpus, relevance: Odd, eccv: Eccv, direction: Direction, to
 def test_equal_to_plain_sorting(few: Corpus, tiny: Eccv, work: Work, direction: Direction, top: int | None) -> None:
     relevance, pooled = Odd(few, range(len(few))), Odd(few, range(len(few)), "mean")
     gate = None if top is None else Gate("mean", Ranker(pooled, 1), top)
-    score_eccv(few, Ranker(relevance, 1), tiny, work, gate=gate)
+    score_eccv(Ranker(relevance, 1), tiny, work, gate=gate)
     table = read_table(work, direction)
     assert table["query"].to_pylist() == tiny.queries[direction].ids
     assert table["positives"].to_pylist() == tiny.queries[direction].positives.tolist()
