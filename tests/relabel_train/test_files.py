@@ -139,11 +139,14 @@ def test_files_without_an_end_are_refused_unread(kind: str, folder: Path) -> Non
 
 NAN = float("nan")
 NEAR = {"fingerprint": "", "rows": [0, 1 << 40], "candidates": "all", "width": 1, "index": None}
+CURVE: dict[str, Any] = {"relevance": [0, 1], "expected": [1, 2], "probability": [0, 0.5], "own": [5, 1]}
 NUMBERS: dict[str, list[dict[str, Any]]] = {
     "cbow": [
         *({"rows": rows} for rows in ([0, 1 << 62], [-5, 5], [0], [1, 2, 3], ["a", "b"])),
         *({"references": 0}, {"references": 10**12}, {"failed": 10**9}, {"failed": True}, {"bounds": [NAN, 1]}),
         *({"kind": "features"}, {"kind": "frob"}, {"pooling": "frob"}, {"pooling": "set"}, {"neighbours": NEAR}),
+        *({"curve": CURVE | wrong} for wrong in ({"relevance": [1, 1]}, {"expected": [1]}, {"own": [9, 1]})),
+        *({"curve": CURVE | {"probability": values}} for values in ([0.5, 0.4], [0, 2], [-1, 0], [])),
         *({"sizes": {"columns": 10**12}}, {"sizes": {"columns": -1}}),
         *({"arrays": {name: {"dtype": "<i4", "shape": [1], "sha256": ""}}} for name in ("../image", "/image", "a//b")),
     ],

@@ -16,7 +16,9 @@ from relabel.corpus import Corpus, References
 from relabel.corpus.build import RowIds
 from relabel.sources.relevance import Relevance
 from relabel.stages import Session
+from relabel.stages.calibrate import need_calibration
 from relabel.stages.nearest import Hit, nearest, search_labels
+from relabel_train.lookup.calibration import Scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -172,6 +174,40 @@ class Label:
             raise UsageError(f"pairs need as many images as captions, found {len(images)} and {len(captions)}")
         self._check_pooling(pooling)
         return self.relevance.pairs(self._references(images), self._rows(captions), pooling)
+
+    def probability(self, images: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
+        """Return the probability that people score each caption 4 or more, of 5, for each image.
+
+        By the label's calibration: its own, made by `relabel correlate --cxc --split val` on COCO, or the one that is
+        shipped for default parameters. It holds for pairs like those that people judged in Crisscrossed Captions.
+
+        Parameters
+        ----------
+        images, captions : sequence of str
+            M image ids and N caption ids.
+
+        Returns
+        -------
+        ndarray of shape (M, N), float64
+            0 to 1, non-decreasing in the relevance of `block`. An image's own captions have the share of CxC's, 0.99.
+            NaN where a caption could not be encoded.
+
+        Raises
+        ------
+        UsageError
+            If the label has no calibration; and as `block`.
+        """
+        return self._on_scale(images, captions, "probability")
+
+    def expected(self, images: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
+        """Return the expected human score of each caption for each image: (M, N) float64, 0 to 5; see `probability`."""
+        return 5 * self._on_scale(images, captions, "expected")
+
+    def _on_scale(self, images: Sequence[str], captions: Sequence[str], scale: Scale) -> NDArray[np.float64]:
+        curve, scores = need_calibration(self.session, self.name).curve, self.block(images, captions)
+        # The first reference of an image is one of its captions.
+        own = self.corpus.image[self._references(images).first().rows]
+        return curve.evaluate(scores, scale, own[:, None] == self.corpus.image[self._rows(captions)])
 
     def nearest(self, caption_id: str | None = None, *, text: str | None = None, k: int = 10) -> list[Hit]:
         """Return the k captions that are most relevant to a caption or a new text.

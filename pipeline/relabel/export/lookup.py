@@ -25,6 +25,7 @@ from relabel.store.manifest import Spec
 from relabel.store.workdir import Work
 from relabel_train.files import sha256_file
 from relabel_train.ids import hash_ids
+from relabel_train.lookup.calibration import Curve
 from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, ArrayEntry, Description
 
 _CHUNK = 1 << 16  # ids in memory as Python objects
@@ -36,10 +37,12 @@ def lookup_parameters(source: Source[Any], params: ExportLookupParams) -> dict[s
     return config | ({"dtype": params.dtype} if source.spec.kind == "vectors" else {})
 
 
-def write_lookup(inputs: ExportInputs, artefact: Spec, work: Work) -> None:
-    """Write all arrays and then `lookup.json`, which holds their sha256; `artefact`: of the lookup.
+def write_lookup(inputs: ExportInputs, artefact: Spec, work: Work, curve: Curve | None = None) -> None:
+    """Write all arrays and then `lookup.json`, which holds their sha256.
 
-    The encoding is opened only if its files alone are not enough.
+    `artefact`: of the lookup. `curve`: of its label.
+
+    The encoding is opened only if its files are not enough.
     """
     source, encoding, metadata = inputs.source, inputs.encoding.manifest, inputs.encoding.manifest.metadata
     rows = range(*metadata["rows"])
@@ -64,6 +67,7 @@ def write_lookup(inputs: ExportInputs, artefact: Spec, work: Work) -> None:
         dtype=arrays.dtype,
         sizes=arrays.sizes,
         failed=len(arrays.failed),
+        curve=curve,
         params={**inputs.params, "encoding": encoding.config} | arrays.params,
         arrays=_array_entries(work),
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 from relabel.core.errors import MissingError, RelabelError, UsageError
 from relabel.core.numeric.statistics import Vector
 from relabel.corpus import Corpus
+from relabel.judge.calibration import calibration_report
 from relabel.judge.cxc import sibling_std
 from relabel.judge.cxc_figures import PairScores, baseline, compare
 from relabel.judge.report import BASELINE, LabelFigures, Record, Report, write_report
@@ -31,6 +32,7 @@ from relabel.judge.tables import (
     set_report,
     summary_report,
 )
+from relabel.stages.calibrate import calibration_jobs, open_curves
 from relabel.stages.corpus import open_corpus, read_captions
 from relabel.stages.encode import available_labels
 from relabel.stages.ingest import fetch_and_ingest
@@ -208,6 +210,7 @@ def build_labels(
     If only the baseline is among them, the first problem is raised. `against`: "cxc" and "eccv".
     """
     run_jobs(label_jobs(session, names, split, against), outcome)
+    run_jobs(calibration_jobs(session, names, against), outcome)
     failed = dict(outcome.problems)
     if failed and not {*names} - {*failed, BASELINE}:
         raise outcome.problems[0][1]
@@ -234,6 +237,7 @@ def _cxc_section(session: Session, labels: Sequence[str], scores: Sequence[PairS
     compared += [compare(scored, params, runtime.progress, runtime.threads) for scored in others]
     spreads = {label: sibling_std(judgement(session, label).out) for label in labels}
     report = cxc_report(compared, params, spreads)
+    report += calibration_report(open_curves(session, labels, scores))
 
     def draw(path: Path) -> None:
         from relabel.judge import plot
@@ -308,7 +312,9 @@ def write_sections(session: Session, sections: Iterable[Section]) -> dict[str, P
 
 
 def _report_files(session: Session, section: Section) -> Job:
-    config = {"labels": list(section.inputs), "notes": [table.notes for table in section.report.tables]}
+    tables = section.report.tables
+    # The rows of a calibration follow from no input alone: its curve may be the shipped one.
+    config = {"labels": list(section.inputs), "notes": [t.notes for t in tables], "rows": [t.rows for t in tables]}
     fill = partial(write_report, section.name, section.report)
     recipe = Recipe("report", section.name, lambda: config, {**section.inputs}, fill)
     out = session.folder("report", session.config.judge.split) / section.name

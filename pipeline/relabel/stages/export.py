@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -9,6 +12,7 @@ from relabel.core.types import Queries
 from relabel.export import export_class
 from relabel.export.base import ArtefactRef, ExportInputs
 from relabel.export.params import ExportHfParams, block_of
+from relabel.stages.calibrate import find_calibration
 from relabel.stages.corpus import open_corpus
 from relabel.stages.encode import encoding, open_label, serving_split
 from relabel.stages.ingest import FETCHED, caption_params
@@ -102,11 +106,16 @@ def lookup_export(session: Session, label: str, split: str, candidates: str | No
     source.require("lookup")
     encoded, table = encoding(session, label, split), existing_neighbours(session, label, candidates or split)
     config = partial(lookup_parameters, source, session.config.export.lookup)
+    calibration = find_calibration(session, label)
+    curve = calibration.curve if calibration else None
 
     def fill(work: Work) -> None:
-        write_lookup(_inputs(session, label, split, encoded, table), recipe.spec(), work)
+        write_lookup(_inputs(session, label, split, encoded, table), recipe.spec(), work, curve)
 
-    recipe = Recipe("lookup", label, config, _identities(session, encoded, table), fill)
+    inputs = _identities(session, encoded, table)
+    if curve is not None:
+        inputs["curve"] = hashlib.sha256(json.dumps(asdict(curve)).encode()).hexdigest()
+    recipe = Recipe("lookup", label, config, inputs, fill)
     return export_job(session, label, split, recipe)
 
 

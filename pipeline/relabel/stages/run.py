@@ -14,6 +14,7 @@ from relabel.datasets.cxc import TASKS
 from relabel.datasets.evaluation_sets import ALL
 from relabel.judge.report import BASELINE, Record
 from relabel.sources.base import Capability
+from relabel.stages.calibrate import calibration_jobs
 from relabel.stages.corpus import label_splits, open_corpus
 from relabel.stages.correlate import (
     Against,
@@ -207,7 +208,7 @@ def plan_run(session: Session, split: str | None = None, labels: Sequence[str] =
 def _split_jobs(session: Session, split: str, labels: Sequence[str], exports: bool = True) -> list[PendingJob]:
     """Return the jobs after the corpus for one split, each once."""
     session, names, against = _resolve(session, split, labels)
-    jobs = [*label_jobs(session, names, split, against)]
+    jobs = [*label_jobs(session, names, split, against), *calibration_jobs(session, names, against)]
     if exports:
         jobs += _export_jobs(session, _exported(session, labels), split)
     out = session.folder("page", split)

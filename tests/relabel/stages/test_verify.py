@@ -75,7 +75,7 @@ def test_an_intact_tree_has_no_faults(tree: Path) -> None:
     assert findings.bytes == sum(p.stat().st_size for p in contents)
     assert findings.artefacts == len(manifests)
     kinds = {read_manifest(folder).kind for folder in manifests}
-    every = "corpus word_vectors encoding neighbours judgement figures report page lookup batches"
+    every = "corpus word_vectors encoding neighbours judgement figures calibration report page lookup batches"
     assert kinds == set(every.split())
 
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from relabel_train.files import ExportDescription
+from relabel_train.lookup.calibration import Curve
 from relabel_train.scoring.references import Pooling
 
 DESCRIPTION = "lookup.json"
@@ -57,9 +58,10 @@ class Description(ExportDescription):
     `symmetric`: True if r(a, b) = r(b, a) for single captions.
     `sizes`: numbers that the reader of the kind needs. `failed`: captions without an encoding.
     `params`: of the source and its inputs: for a methods section, and to reproduce it.
+    `curve`: what people say of the relevance of an image and a caption; None if it is not known.
     """
 
-    FORMAT: ClassVar[int] = 5
+    FORMAT: ClassVar[int] = 6
 
     kind: str
     source: str
@@ -79,6 +81,7 @@ class Description(ExportDescription):
     sizes: dict[str, int]
     failed: int
     params: dict[str, Any]
+    curve: Curve | None
     arrays: dict[str, ArrayEntry]
     orientation: str = "rows are images, columns are captions; the text direction is the transpose"
     siblings: str = "by image id; never inferred from a value"

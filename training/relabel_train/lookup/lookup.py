@@ -78,6 +78,7 @@ def _find_contradictions(about: Description, arrays: Mapping[str, NDArray[Any]])
         "pooling": about.pooling in about.poolings,
         "references": 0 < about.references < 1 << 16,
         "failed": about.failed == len(arrays["failed"]),
+        "curve": about.curve is None or about.curve.is_valid,
     }
     if (near := about.neighbours) is not None:
         first, stop = near["rows"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
+import numpy as np
 from numpy.typing import NDArray
 
+from relabel_train.lookup.calibration import Scale
 from relabel_train.lookup.lookup import Lookup
 from relabel_train.samplers import Missing
 from relabel_train.scoring.references import Pooling
@@ -41,6 +43,10 @@ class RelevanceCollate:
         Keep the ids in samples that are mappings; False hides them from a `collate` that accepts only numbers.
     missing : "raise" or "nan"
         Raise for captions without an encoding, or give them NaN.
+    scale : "relevance", "probability" or "expected"
+        "probability": the probability that people score the caption 4 or more of 5 for the image; "expected": their
+        expected score, divided by 5. Both are 0 to 1 for every label, by the curve of the lookup, which was fitted to
+        judged pairs of images and captions. Cells of `same_image` have the value of an image's own captions.
 
     Examples
     --------
@@ -53,6 +59,10 @@ class RelevanceCollate:
     >>> collate = RelevanceCollate(collate.lookup, image_id="image", text="caption")
     >>> collate([{"image": "1", "caption": "a dog runs"}])["relevance"]
     tensor([[1.]])
+    >>> collate = RelevanceCollate(collate.lookup, scale="probability")
+    >>> collate([{"caption_id": "coco:11"}, {"caption_id": "coco:31"}])["relevance"]
+    tensor([[0.9900, 0.4376],
+            [0.2240, 0.9900]])
     """
 
     lookup: Lookup
@@ -64,8 +74,14 @@ class RelevanceCollate:
     pooling: Pooling | None = None
     keep: bool = True
     missing: Missing = "raise"
+    scale: Scale = "relevance"
 
     def __post_init__(self) -> None:
+        if self.scale not in get_args(Scale):
+            raise ValueError(f"no scale {self.scale!r}. Use one of {', '.join(get_args(Scale))}.")
+        if self.scale != "relevance" and self.lookup.about.curve is None:
+            todo = "On COCO, `relabel correlate --cxc --split val` makes its curve; then export the lookup again."
+            raise ValueError(f"{self.lookup.about.label}: the lookup has no curve for scale={self.scale!r}. {todo}")
         if (self.image_id is None) != (self.position is None and self.text is None):
             raise ValueError("image_id needs position or text, the keys that tell its captions apart, and the reverse")
 
@@ -76,7 +92,10 @@ class RelevanceCollate:
         """
         rows = self._rows(samples)
         relevance = self.lookup.block(rows, pooling=self.pooling, missing=self.missing)
-        labels = {"relevance": relevance, "same_image": self.lookup.same_image(rows)}
+        same_image, curve = self.lookup.same_image(rows), self.lookup.about.curve
+        if curve is not None and self.scale != "relevance":
+            relevance = curve.evaluate(relevance, self.scale, same_image).astype(np.float32)
+        labels = {"relevance": relevance, "same_image": same_image}
         if not self.keep:
             keys = (self.caption_id, self.image_id, self.position, self.text)
             samples = [{k: v for k, v in s.items() if k not in keys} if isinstance(s, Mapping) else s for s in samples]

@@ -1,0 +1,115 @@
+"""calibrate: what people say of a label's scores, from CxC's val pairs or as shipped for default parameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from relabel.core.errors import UsageError
+from relabel.judge import calibration as fitting
+from relabel.judge.calibration import Calibration
+from relabel.judge.cxc import ScoredPairs
+from relabel.judge.cxc_figures import PairScores
+from relabel.judge.report import BASELINE
+from relabel.sources.base import SourceParams
+from relabel.stages.ingest import namespace
+from relabel.stages.job import Job, PendingJob, label_values
+from relabel.stages.judged import judgement, open_scores
+from relabel.stages.session import Session
+from relabel.store.artefact import Recipe
+from relabel.store.manifest import MANIFEST
+from relabel.store.workdir import Work
+from relabel_train.lookup.calibration import Curve
+
+SHIPPED = Path(fitting.__file__).with_name("calibrations.json")
+"""Curves of labels with default parameters; its `origin` says how they were made."""
+
+
+def calibration(session: Session, label: str) -> Job:
+    """Prepare to calibrate a label by its scores of CxC's val pairs."""
+    session = _on_val(session)
+    params = session.config.judge
+    config = {"resamples": params.resamples, "seed": params.seed}
+
+    def fill(work: Work) -> None:
+        fitted = fitting.calibrate(open_scores(session, label).tasks["sits"], params.resamples, params.seed)
+        if fitted is None:
+            work.warn(f"CxC has fewer than {fitting.GROUP} pairs of two images of these captions: no curve")
+        fitting.write_calibration(fitted, work)
+
+    recipe = Recipe("calibration", label, lambda: config, {"judgement": judgement(session, label)}, fill)
+    command = session.command("correlate", label=label, split="val")
+    values = label_values(session.config, label) | {f"judge.{name}": value for name, value in config.items()}
+    return Job(session, session.folder("calibrations", label), recipe, command, values)
+
+
+def calibration_jobs(session: Session, labels: Iterable[str], against: Collection[str]) -> Iterator[PendingJob]:
+    """Yield the calibrations of labels that are judged on CxC's val pairs."""
+    params = session.config.judge
+    if "cxc" in against and params.split == "val" and "sits" in params.tasks:
+        for label in (name for name in labels if session.config.params(name).source != BASELINE):
+            out, prepare = session.folder("calibrations", label), partial(calibration, session, label)
+            yield PendingJob(label, "correlate", label, out, prepare)
+
+
+def find_calibration(session: Session, label: str) -> Calibration | None:
+    """Return the calibration of a label: of its own scores if they exist, else as shipped for its parameters.
+
+    None if neither is there.
+    """
+    if namespace(session) == "coco" and (session.folder("calibrations", label) / MANIFEST).exists():
+        job = calibration(session, label)
+        job.open()
+        if found := fitting.read_calibration(job.out):
+            return found
+    return shipped(session.config.params(label))
+
+
+def need_calibration(session: Session, label: str) -> Calibration:
+    """Return the calibration of a label; UsageError if there is none."""
+    if found := find_calibration(session, label):
+        return found
+    todo = f"On COCO, `relabel correlate --cxc --split val --label {label}` makes one."
+    raise UsageError(f"{label} has no calibration: nothing states what its scores mean to people", todo=todo)
+
+
+def open_curves(
+    session: Session, labels: Iterable[str], scores: Iterable[PairScores] = ()
+) -> dict[str, tuple[Curve, ScoredPairs]]:
+    """Return the curves of labels that have one, each with the label's scores of the judged split.
+
+    `scores`: of other programs. Those of val have the curve that fits them.
+    """
+    curves = {}
+    for label in labels if "sits" in session.config.judge.tasks else ():
+        if found := find_calibration(session, label):
+            curves[label] = found.curve, open_scores(session, label).tasks["sits"]
+    for scored in scores:
+        pairs = scored.tasks.get("sits") if scored.split == "val" else None
+        if pairs and (found := fitting.calibrate(pairs, resamples=0)):
+            curves[scored.label] = found.curve, pairs
+    return curves
+
+
+def shipped(params: SourceParams) -> Calibration | None:
+    """Return the shipped calibration of a source with these parameters."""
+    for entry in _curves():
+        given = entry["params"]
+        if given["source"] == params.source and type(params).model_validate(given) == params:
+            return fitting.calibration_of(entry["calibration"])
+    return None
+
+
+@cache
+def _curves() -> list[dict[str, Any]]:
+    return list(json.loads(SHIPPED.read_bytes())["labels"].values())
+
+
+def _on_val(session: Session) -> Session:
+    """Return the session with CxC's val pairs of captions and images."""
+    params = session.config.judge.model_copy(update={"split": "val"})
+    return replace(session, config=session.config.model_copy(update={"judge": params}))
