@@ -212,7 +212,7 @@ def _table(
         for row, items in zip(positive, queries.items[batch], strict=True):
             row[items] = True
         # Half a step is less than the distance of two different scores, so it decides among equals alone.
-        own = _own(eccv, direction, index) * (0.5 if ties == "pessimistic" else 0.0)
+        own = np.where(_own(eccv, direction, index), 0.5 if ties == "pessimistic" else 0.0, 0.0)
         # The gate's scores, or those of the label.
         scores = (gate.ranker if gate else ranker).block(eccv, direction, index) + own
         if gate:
