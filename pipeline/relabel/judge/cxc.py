@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -106,9 +106,12 @@ def score_cxc(
     the judged caption out of its own image's references.
     """
     scorer = _Scorer(corpus, relevance, symmetric, leave_one_out)
+
+    def make(task: Task) -> pa.Table:
+        return _score(scorer, human_scores(task, split), progress).table()
+
     for task in tasks:
-        human = human_scores(task, split)
-        work.table(_file(task), lambda human=human: _score(scorer, human, progress).table())
+        work.table(_file(task), partial(make, task))
 
 
 def score_at_once(

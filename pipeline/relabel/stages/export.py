@@ -41,7 +41,7 @@ def format_export(session: Session, kind: str, label: str, split: str) -> Job:
     if queries is not None:
         candidates = serving_split(session, lambda s: folder("neighbours", s, queries, label), split)
         table = existing_neighbours(session, label, candidates, queries)
-    config = params.model_dump(mode="json") | {"split": split, "pooling": source.params.pooling}
+    config: dict[str, Any] = params.model_dump(mode="json") | {"split": split, "pooling": source.params.pooling}
 
     def checked() -> dict[str, Any]:
         # A label that the format cannot hold is refused before anything is compared or written.
