@@ -11,7 +11,7 @@ from typing import Any
 from relabel.core.types import Queries
 from relabel.export import export_class
 from relabel.export.base import ArtefactRef, ExportInputs
-from relabel.export.params import block_of
+from relabel.export.params import ExportHfParams, block_of
 from relabel.stages.calibrate import find_calibration
 from relabel.stages.corpus import open_corpus
 from relabel.stages.encode import encoding, open_label, serving_split
@@ -31,25 +31,25 @@ def format_export(session: Session, kind: str, label: str, split: str) -> Job:
 
     `kind`: one of `relabel.export.EXPORTS`. Its parameters are those of the block `block_of(kind)`.
     """
-    exporter = export_class(kind)(getattr(session.config.export, block_of(kind)))
+    params = getattr(session.config.export, block_of(kind))
+    if isinstance(params, ExportHfParams) and params.licence is None:
+        params = params.model_copy(update={"licence": _licence(session)})
+    exporter = export_class(kind)(params)
     folder, source = session.folder, session.config.source(label)
     encoded = encoding(session, label, serving_split(session, lambda s: folder("encodings", s, label), split))
     table, queries = None, exporter.neighbours_of
     if queries is not None:
         candidates = serving_split(session, lambda s: folder("neighbours", s, queries, label), split)
         table = existing_neighbours(session, label, candidates, queries)
-    config: dict[str, Any] = exporter.params.model_dump(mode="json")
-    config |= {"split": split, "pooling": source.params.pooling}
-    if "licence" in config:
-        config["licence"] = config["licence"] or _licence(session)
+    config: dict[str, Any] = params.model_dump(mode="json") | {"split": split, "pooling": source.params.pooling}
 
     def checked() -> dict[str, Any]:
         # A label that the format cannot hold is refused before anything is compared or written.
-        exporter.check(_inputs(session, label, split, encoded, table, config.get("licence")))
+        exporter.check(_inputs(session, label, split, encoded, table))
         return config
 
     def fill(work: Work) -> None:
-        given = _inputs(session, label, split, encoded, table, config.get("licence"))
+        given = _inputs(session, label, split, encoded, table)
         exporter.write(given, work)
         work.metadata |= {"label": label, "split": split, "bounds": list(source.spec.bounds)}
         work.metadata["rows"] = [given.rows.start, given.rows.stop]
@@ -58,15 +58,12 @@ def format_export(session: Session, kind: str, label: str, split: str) -> Job:
     return export_job(session, label, split, recipe)
 
 
-def _inputs(
-    session: Session, label: str, split: str, encoded: Job, table: Job | None, licence: str | None = None
-) -> ExportInputs:
+def _inputs(session: Session, label: str, split: str, encoded: Job, table: Job | None) -> ExportInputs:
     """Return what an export may read; `encoded` and `table` must be current."""
     corpus = open_corpus(session)
     return ExportInputs(
         corpus=corpus,
         dataset=session.config.ingest.dataset,
-        licence=licence,
         label=label,
         params=session.config.params(label).model_dump(mode="json"),
         source=session.config.source(label),
@@ -114,7 +111,7 @@ def lookup_export(session: Session, label: str, split: str, candidates: str | No
     curve = calibration.curve if calibration else None
 
     def fill(work: Work) -> None:
-        write_lookup(_inputs(session, label, split, encoded, table), recipe.spec, work, curve)
+        write_lookup(_inputs(session, label, split, encoded, table), recipe.spec(), work, curve)
 
     inputs = _identities(session, encoded, table)
     if curve is not None:

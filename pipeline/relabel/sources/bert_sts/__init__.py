@@ -155,7 +155,7 @@ class BertSts(Source[BertStsParams]):
     def _files(self, runtime: Runtime) -> ModelFiles:
         """Find the model's files."""
         if self.params.model != TUNED:
-            return find_model(self.params.model, self.params.revision, runtime.progress)
+            return find_model(self.params.model, runtime.progress)
         folder = runtime.data / self.spec.name
         if not (folder / MANIFEST).exists():
             todo = "Run `relabel tune bert_sts`, or set `model` to a folder or a name on the hub."
