@@ -113,7 +113,7 @@ def _open_scan(folder: Path, namespace: str | None, position: bool) -> Features:
 
 
 def _scan_ids(folder: Path, split: str, rows: int) -> list[str]:
-    """Read the ids of the images of a split, which has this many rows of features."""
+    """Read the ids of the images of a split with this many rows of features."""
     path = folder / f"{split}_ids.txt"
     with naming(path, "It names the images: put it there, or ingest the captions with `--ids position`."):
         lines = [line.strip() for line in read_file(path).decode().splitlines()]

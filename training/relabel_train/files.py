@@ -58,7 +58,7 @@ def naming(path: Path, todo: str = AGAIN) -> Iterator[None]:
 
 
 def size_of(path: Path) -> int:
-    """Return the size of a regular file; raise OSError for anything else, such as a pipe, which may have no end."""
+    """Return the size of a regular file; raise OSError for anything else, such as a pipe, because it may never end."""
     about = path.stat()
     if not stat.S_ISREG(about.st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -95,7 +95,7 @@ def read_description(kind: type[Description], path: Path, todo: str, verify: boo
 
 
 def read_value(kind: Any, value: Any, name: str = "") -> Any:
-    """Return a value of JSON as a value of a type, which may be a dataclass; raise ValueError if it is of another type.
+    """Convert a value of JSON to a type, possibly a dataclass; raise ValueError if it is of another type.
 
     Whole numbers must not be negative, others must be finite. `name`: of the field, for the error.
     """
@@ -144,8 +144,8 @@ def map_npy(path: Path) -> np.memmap[Any, Any]:
     """
     size = size_of(path)
     try:
-        with np.errstate(over="ignore"):  # a size beyond 64 bits is refused when the array is made
-            array = np.lib.format.open_memmap(str(path), mode="r")  # the path of a Path is resolved, which takes longer
+        with np.errstate(over="ignore"):  # a size beyond 64 bits raises an error when the array is created
+            array = np.lib.format.open_memmap(str(path), mode="r")  # numpy resolves a Path, so a str is faster
     except Exception as error:  # numpy evaluates the header as a Python literal: a damaged one raises nearly anything
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(f"not a valid .npy file ({reason})") from error
@@ -172,7 +172,7 @@ def check_sha256(path: Path, expected: str) -> None:
 
 
 def sha256_file(path: Path) -> str:
-    """Return the sha256 of a regular file, which is read in pieces; OSError for any other."""
+    """Return the sha256 of a regular file, read in pieces; OSError for any other."""
     size_of(path)
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()

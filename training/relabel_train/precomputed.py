@@ -30,10 +30,10 @@ NAME = "batches.json"
 class BatchesDescription(ExportDescription):
     """Content of `batches.json`.
 
-    `items`: "captions", or "images", which their first captions stand for; blocks then hold the relevance of images to
-    each other. `captions`, `images`: first and one past the last of the rows and images that have ids. `left_out`:
-    items among them without a label. `epochs`: batches of each epoch. `neighbours`: label whose neighbours the sampler
-    used.
+    `items`: "captions" or "images". Images are represented by their first captions, and blocks hold the relevance of
+    images to each other. `captions`, `images`: first and one past the last of the rows and images that have ids.
+    `left_out`: items among them without a label. `epochs`: batches of each epoch. `neighbours`: the label that provided
+    the sampler's neighbours.
     """
 
     FORMAT: ClassVar[int] = 3
@@ -125,20 +125,20 @@ class PrecomputedBatches:
         size = int((rows >= 0).sum())
         block = self._block(number)[:size, :size]
         # Copies: a trainer may write to them, and the mapped files are read-only.
-        # Rounding of a cosine may exceed 1, which losses and thresholds would meet.
+        # Rounding of a cosine may exceed 1, and losses and thresholds would see it.
         relevance = np.clip(block, *self.about.bounds)
         return Batch(np.array(rows[:size]), relevance, image[:size, None] == image[None, :size])
 
     def tensors(self, number: int) -> Batch:
         """Return batch i as torch tensors: rows int64, relevance float32, same_image bool."""
-        # Imported on first use: they are read by numpy alone.
+        # Imported on first use, because batches can be read with only numpy.
         import torch
 
         rows, relevance, same_image = self[number]
         return Batch(*(torch.from_numpy(a) for a in (rows.astype(np.int64), relevance, same_image)))
 
     def rows(self, number: int) -> Rows:
-        """Return the caption rows of batch i alone."""
+        """Return only the caption rows of batch i."""
         rows = self._batch("rows", number)
         return np.array(rows[rows >= 0])
 
@@ -215,7 +215,7 @@ def open_batches(path: str | Path, verify: bool = False) -> PrecomputedBatches:
     Raises
     ------
     FileNotFoundError
-        If there are none.
+        If the folder does not contain batches.
     LookupFileError
         If a file is missing, damaged or of another format; names the file.
     """

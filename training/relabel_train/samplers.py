@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 _CHUNK = 4096  # captions per call for neighbours
-_NONE = 255  # level of a neighbour that is no candidate
+_NONE = 255  # level of a neighbour that is not a candidate
 _TOLERANCE = 1e-6  # rounding of a float32 score, as in the losses
 
 Rows = NDArray[np.int32]
@@ -71,13 +71,13 @@ class Captions:
         """Return the positions of rows among the captions; -1 for rows that may not be used."""
         if not len(self):
             return np.full(np.shape(rows), -1, np.int64)
-        # Without the last row, so that every position is valid.
+        # Without the last row, to make every position valid.
         positions = np.searchsorted(self.rows[:-1], rows)
         return np.where(self.rows[positions] == rows, positions, -1)
 
 
 def mark_usable(image: Rows, failed: NDArray[np.integer[Any]], references: int | None) -> NDArray[np.bool_]:
-    """Mark the captions whose relevance is a number, both as a candidate and as the name of their image: (N,) bool.
+    """Mark the captions that have a relevance (not NaN), as a candidate and as the reference of their image: (N,) bool.
 
     `image`: (N,), captions of one image are neighbours. `failed`: positions of the captions without an encoding.
     `references`: number of an image's first captions that are its references; None: the caption itself ("first").
@@ -85,7 +85,7 @@ def mark_usable(image: Rows, failed: NDArray[np.integer[Any]], references: int |
     usable = np.ones(len(image), np.bool_)
     usable[failed] = False
     if references is not None and len(failed):
-        # A caption beyond the references fails alone; a reference takes its image with it.
+        # A failed caption beyond the references affects only itself; a failed reference affects its whole image.
         first = np.searchsorted(image, image[failed])
         usable &= ~np.isin(image, image[failed[failed - first < references]])
     return usable
@@ -105,7 +105,7 @@ class Neighbours(Protocol):
 
 
 class StableRandom:
-    """Random numbers from a seed, made of the raw bits of numpy's generator, which do not change between versions."""
+    """Random numbers from a seed. They use the raw bits of numpy's generator, stable across numpy versions."""
 
     def __init__(self, *numbers: int) -> None:
         self._bits = np.random.PCG64(np.random.SeedSequence(numbers))
@@ -128,7 +128,7 @@ class StableRandom:
 class EpochSampler(ABC):
     """Base class of what a `DataLoader` iterates, by torch's protocol: one epoch per iteration.
 
-    Without `set_epoch`, each iteration is the next epoch. Subclasses implement `epoch`, which obeys `drop_last`, and
+    Without `set_epoch`, each iteration is the next epoch. Subclasses implement `epoch` with respect to `drop_last`, and
     `count` if an epoch takes long to list.
     """
 
@@ -168,9 +168,9 @@ class EpochSampler(ABC):
         rank, world_size : int
             This process, 0..world_size - 1, and the number of processes.
         even : bool
-            Give every process the same number of batches, all of one size, so that no process waits for another
-            (gradients are summed over processes): with several processes, a short last batch and the batches that not
-            every process would get are left out. With False every batch of the epoch belongs to a process.
+            Give every process the same number of batches, all of one size, so no process waits for another (gradients
+            are summed over processes): with several processes, a short last batch and the batches that not every
+            process would get are left out. With False every batch of the epoch belongs to a process.
 
         Raises
         ------
@@ -190,11 +190,12 @@ class EpochSampler(ABC):
 
 
 class Sampler(EpochSampler):
-    """Base class of samplers. The batches of an epoch depend on the parameters, the seed and the epoch alone.
+    """Base class of samplers. The batches of an epoch depend only on the parameters, the seed and the epoch.
 
     Iteration, as by `DataLoader(dataset, batch_sampler=sampler)`, yields lists of int: the next epoch each time, or the
-    one of `set_epoch`, which Lightning and Accelerate call. `shard` returns the sampler of one of several processes.
-    Subclasses implement `epoch`, (B,) int32 caption rows for each batch, no row twice in a batch, and `count`.
+    epoch that `set_epoch` sets (Lightning and Accelerate call it). `shard` returns the sampler of one of several
+    processes. Subclasses implement `epoch`, (B,) int32 caption rows for each batch, no row twice in a batch, and
+    `count`.
 
     Parameters
     ----------
@@ -202,7 +203,7 @@ class Sampler(EpochSampler):
     batch_size : int
         Captions per batch, B.
     seed : int
-        At least 0.
+        0 or more.
     drop_last : bool
         Leave out a last batch of fewer than B captions.
 
@@ -301,10 +302,10 @@ class RandomBatchSampler(Sampler):
 class NeighbourBatchSampler(Sampler):
     """Batches of an anchor, its k nearest captions, best first, and random others, for the log-ratio loss.
 
-    Kim et al., Deep Metric Learning Beyond Binary Supervision, CVPR 2019, section 4.2. Anchors come from random orders
-    of all captions, one after another through the epochs, so that no caption is an anchor twice before all were once.
-    If fewer than k of an anchor's `depth` nearest are usable, random captions replace them. Where `captions` holds one
-    caption of each image, and `neighbours` those of the nearest images, batches consist of images.
+    Kim et al., Deep Metric Learning Beyond Binary Supervision, CVPR 2019, section 4.2. Anchors come from random
+    permutations of all captions that continue across epochs: every caption is an anchor once before any caption is an
+    anchor again. If fewer than k of an anchor's `depth` nearest are usable, random captions replace them. If `captions`
+    holds one caption of each image, and `neighbours` those of the nearest images, batches consist of images.
 
     Parameters
     ----------
@@ -323,7 +324,7 @@ class NeighbourBatchSampler(Sampler):
         Neighbours examined to find usable ones; by default 15 more than `nearest` or k (an image has about four other
         captions).
     anchors : int, optional
-        Anchors, which are batches, per epoch; by default as many as there are random batches.
+        Anchors per epoch, one per batch; by default the number of random batches.
 
     Examples
     --------
@@ -573,8 +574,8 @@ def quantile_levels(
     Raises
     ------
     ValueError
-        If there is no candidate, or so many have the same label that quantiles coincide or reach the lowest label, as
-        the zeros of sparse labels do.
+        If candidates are missing, or if so many have the same label that quantiles coincide or reach the lowest label,
+        as with the zeros of sparse labels.
 
     Examples
     --------
@@ -592,7 +593,7 @@ def quantile_levels(
         raise ValueError("no caption has a neighbour that may be used and is not of its own image")
     levels = tuple(float(candidates[max(0, int(np.ceil(q * len(candidates))) - 1)]) for q in sorted(quantiles))
     lowest = float(candidates[-1])
-    # Equal levels are one, and a level at the lowest label holds every candidate, which only the quantile 1 asks for.
+    # Equal levels are the same set, and a level at the lowest label holds every candidate, as only quantile 1 should.
     repeated = len(set(levels)) < len(levels)
     if repeated or (lowest in levels and max(quantiles) < 1):
         raise ValueError(

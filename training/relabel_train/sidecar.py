@@ -39,8 +39,8 @@ from relabel_train.scoring.references import Pooling
 
 DESCRIPTION = "sidecar.json"
 INDEX: dict[str, str] = {"index.hashes": "<u8", "index.order": "<i8"}
-"""Arrays (K,) beside the shards: 8-byte BLAKE2b of all keys, ascending, and the number of each key. Shards are numbered
-by name, keys through all shards."""
+"""Arrays (K,) next to the shards: 8-byte BLAKE2b of all keys, ascending, and the number of each key. Shards are
+numbered by name, keys across all shards."""
 PREFIX = "labels."
 """Start of the name of every member: webdataset reads a shard as one sample with this key."""
 
@@ -164,7 +164,7 @@ class ShardLabels:
 
 
 def write_tar(file: BinaryIO, members: Iterable[tuple[str, bytes]]) -> None:
-    """Write a tar file whose bytes depend on the names and contents of its members alone: no times, no owners."""
+    """Write a reproducible tar file: its bytes depend only on names and contents, without times and owners."""
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, body in members:
             # A TarInfo has time, owner and group 0 by default.

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 
 _LARGEST = 1 << 20
-"""Bytes of the largest tensor that is sent by value; a larger one is copied faster through shared memory."""
+"""Maximum bytes of a tensor that is sent by value; a larger one is copied faster through shared memory."""
 
 
 def sendable(tensor: Tensor) -> Tensor:

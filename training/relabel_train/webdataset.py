@@ -42,12 +42,12 @@ def open_sidecar(path: str | Path, verify: bool = True, cache: int = 64) -> Side
     verify : bool
         Compare a shard with its sha256 when it is mapped. False also opens a folder without its `manifest.json`.
     cache : int
-        Shards that are held open; a shard of 10,000 keys takes about 3 MB beside its mapped file.
+        Shards that are held open; a shard of 10,000 keys takes about 3 MB in addition to its mapped file.
 
     Raises
     ------
     FileNotFoundError
-        If there is no side-car.
+        If the folder does not contain a side-car.
     LookupFileError
         If a file is missing, damaged or of another format; names the file.
     """
@@ -91,7 +91,7 @@ class SideCar:
         return open_sidecar, (str(self.folder), self._verify, self._cache)
 
     def find(self, key: str, url: str | None = None, neighbours: bool = False) -> SampleLabels | None:
-        """Return the labels of a sample; None if there are none.
+        """Return the labels of a sample, or None if it does not have labels.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ class SideCar:
         return shard
 
     def _shard_name(self, url: str) -> str | None:
-        """Return the shard of an image shard's path, URL or pipe; None if there is none of its name."""
+        """Return the shard with the name of an image shard (path, URL or pipe), or None."""
         if url in self._by_url:
             return self._by_url[url]
         stems = _STEM.findall(url)
@@ -172,8 +172,8 @@ def join(sidecar: SideCar | str | Path, missing: Literal["raise", "skip"] = "rai
 
     Examples
     --------
-    A pipeline of webdataset takes the step in ``.map`` after ``.decode``, which accepts bytes alone. The step needs the
-    key and the shard of a sample only:
+    In a webdataset pipeline, pass the step to ``.map`` after ``.decode``, because ``.decode`` accepts only bytes. The
+    step only needs the key and the shard of a sample:
 
     >>> from relabel_train.examples import write_sidecar
     >>> step = join(write_sidecar("example"))
@@ -200,7 +200,7 @@ class Join:
         return 0 if self._skipped is None else int(self._skipped.value)
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the sample with its labels; None, which webdataset leaves out, for a skipped one."""
+        """Return the sample with its labels, or None for a skipped sample: webdataset drops None."""
         labels = self.sidecar.find(sample["__key__"], sample.get("__url__"), self._neighbours)
         if labels is not None:
             return {**sample, "labels": labels}
@@ -223,8 +223,8 @@ class BlockCollate:
     ----------
     sidecar : SideCar
     collate : callable, optional
-        The trainer's collate function, which gets the samples without their labels; torch's `default_collate` by
-        default. A mapping gets the blocks under their names, a tuple or list at its end.
+        The trainer's collate function. It gets the samples without their labels; `default_collate` of torch by default.
+        A mapping gets the blocks under their names, a tuple or list at its end.
     field : str or int
         Place of the labels in a sample.
     caption : str, int or callable, optional

@@ -37,7 +37,7 @@ class SameImageBlocks:
 
 
 class ColumnNumbers:
-    """Small numbers for the columns of a batch, in time that depends on the batch alone.
+    """Small numbers for the columns of a batch, in time that depends only on the batch.
 
     Holds one array over all C columns per thread. Between calls it is -1 except in the first `kept` columns, which keep
     their number.

@@ -1,4 +1,4 @@
-"""Human judgement as a function of relevance: the curve of a label, which a lookup carries."""
+"""Calibration: human judgement as a function of relevance, the curve of a label, stored in its lookup."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Curve:
     def evaluate(self, relevance: ArrayLike, scale: Scale, same_image: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return relevance on a scale of 0 to 1: float64 of the shape of `relevance`; NaN stays NaN.
 
-        `scale`: "relevance" returns it unchanged. `same_image`: marks pairs of an image and one of its own captions,
-            which get `own`.
+        `scale`: "relevance" returns it unchanged. `same_image`: marks pairs of an image and one of its own captions;
+        their value is `own`.
         """
         scores = np.asarray(relevance, np.float64)
         if scale == "relevance":
@@ -59,7 +59,7 @@ class Curve:
         return out if same_image is None else np.where(np.asarray(same_image) & ~np.isnan(out), own, out)
 
     def threshold(self, probability: float) -> float | None:
-        """Return the smallest relevance with at least this probability; None if no relevance has it."""
+        """Return the minimum relevance with at least this probability; None if no relevance has it."""
         reached = np.flatnonzero(np.array(self.probability) >= probability)
         if not len(reached):
             return None

@@ -112,8 +112,8 @@ class CiderBlocks:
         left[ours.caption, ours.column] = self.reference.take(ours.offset)
         right[theirs.column, theirs.caption] = self.candidate.take(theirs.offset)
         out = np.empty((rows, columns))
-        # Pieces stay below the size at which OpenBLAS starts threads, which cost a data loader's worker more than they
-        # save.
+        # Pieces stay below the size at which OpenBLAS starts threads: in a data loader's worker, threads cost more than
+        # they save.
         step = max(1, _ONE_THREAD // max(1, self.frequent * columns))
         for a in range(0, rows, step):
             np.matmul(left[a : a + step], right, out=out[a : a + step])
@@ -148,7 +148,7 @@ class CiderBlocks:
     def _put_siblings(
         self, images: PaddedReferences, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]
     ) -> None:
-        """Overwrite the cells of an image and its own captions, whose common columns are not stored."""
+        """Overwrite the cells of an image and its own captions: their common columns are not stored."""
         image = self.image[captions]
         i, j = np.nonzero(self.image[images.firsts][:, None] == image)
         owner = image[j]

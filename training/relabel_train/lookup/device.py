@@ -1,4 +1,4 @@
-"""A lookup whose vectors are on a device, where its blocks are computed without a copy through the host."""
+"""A lookup with vectors on a device. Its blocks are computed there, without a copy through the host."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DeviceLookup:
     Parameters
     ----------
     lookup : Lookup
-        Of a label with vectors (kinds `vectors` and `image_vectors`), else ValueError.
+        Lookup of a label with vectors (kinds `vectors` and `image_vectors`); ValueError for other kinds.
     device : str or torch.device
 
     Attributes
@@ -91,7 +91,7 @@ class DeviceLookup:
         counts, (first, *others) = references.counts, references.positions
         total = _unit(self.vectors[first])
         for i, one in enumerate(others, start=1):
-            # An image with fewer references repeats its last one, which does not count.
+            # An image with fewer references repeats its last one; the repetitions do not count.
             counted = slice(None) if counts is None else counts > i
             total[counted] += _unit(self.vectors[one[counted]])
         return total / (1 + len(others) if counts is None else torch.from_numpy(counts).to(self.device)[:, None])

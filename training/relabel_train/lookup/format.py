@@ -48,17 +48,16 @@ class Description(ExportDescription):
 
     `kind`: "vectors", "image_vectors", "features", "scene_graphs", "others", "scores" or "baseline".
     `fingerprint`, `corpus`, `encoding`: of this lookup, its corpus and its encoding.
-    `neighbours`: None if none were computed before the export. Else `fingerprint`, `rows` (first and one past the last
+    `neighbours`: None if none were computed before the export. Otherwise `fingerprint`, `rows` (first and one past the
+    last
         row that has neighbours), `candidates` (the split of the neighbours), `width` (neighbours per caption) and
-        `index` (None if exact, else the faiss index, which may miss some).
+        `index` (None if exact; otherwise the faiss index, and some neighbours may be missing).
     `rows`: corpus rows covered, first and one past the last; all captions of an image or none.
-    `bounds`: smallest and largest relevance.
-    `pooling`, `poolings`: the default, and all that the label supports.
+    `bounds`: minimum and maximum relevance. `pooling`, `poolings`: the default, and all that the label supports.
     `references`: number of an image's first captions that are its references (`first`: the caption that names it).
-    `symmetric`: True if r(a, b) = r(b, a) for single captions.
-    `sizes`: numbers that the reader of the kind needs. `failed`: captions without an encoding.
-    `params`: of the source and its inputs: for a methods section, and to reproduce it.
-    `curve`: what people say of the relevance of an image and a caption; None if it is not known.
+    `symmetric`: True if r(a, b) = r(b, a) for single captions. `sizes`: numbers that the reader of the kind needs.
+    `failed`: captions without an encoding. `params`: of the source and its inputs: for a methods section, and to
+    reproduce it. `curve`: what people say of the relevance of an image and a caption; None if it is not known.
     """
 
     FORMAT: ClassVar[int] = 6

@@ -23,7 +23,7 @@ class FuseBlocks:
 
     @classmethod
     def open(cls, parts: Sequence[Blocks], heads: Mapping[HeadName, Any]) -> FuseBlocks:
-        """Wrap the heads of `lookup.json`, whose curves are (number of the part, pooling, knots, values)."""
+        """Wrap the heads of `lookup.json`; their curves are (number of the part, pooling, knots, values)."""
         opened = {
             name: Head(tuple(Curve(Feature(str(part), how), x, y) for part, how, x, y in head["curves"]), head["cap"])
             for name, head in heads.items()

@@ -47,7 +47,7 @@ def open_lookup(path: str | Path, verify: bool = False) -> Lookup:
     Raises
     ------
     FileNotFoundError
-        If there is no lookup.
+        If the folder does not contain a lookup.
     LookupFileError
         If a file is missing, damaged or of another format; names the file.
 
@@ -61,7 +61,7 @@ def open_lookup(path: str | Path, verify: bool = False) -> Lookup:
     folder = Path(path).resolve()
     todo = "Make a lookup with `relabel export lookup`."
     about = read_description(Description, folder / DESCRIPTION, todo, verify)
-    # First the sizes, which end a wrong file before it is read.
+    # Check sizes first, to fail before a wrong file is read.
     arrays = {name: map_array(folder / f"{name}.npy", a.dtype, a.shape) for name, a in about.arrays.items()}
     if verify:
         verify_files(folder, [CAPTIONS, *(f"{name}.npy" for name in arrays)])
@@ -161,13 +161,13 @@ class Lookup(LookupRows):
         return open_lookup, (str(self.folder),)
 
     def to(self, device: str | torch.device) -> DeviceLookup:
-        """Return the lookup with its vectors on a device, where blocks are computed; ValueError without vectors."""
+        """Return the lookup with its vectors on a device, to compute blocks there; ValueError without vectors."""
         from relabel_train.lookup.device import DeviceLookup
 
         return DeviceLookup(self, device)
 
     def captions(self, pooling: Pooling | None = None) -> Captions:
-        """Return the captions whose relevance is a number, for samplers.
+        """Return the captions with a relevance that is not NaN, for samplers.
 
         Unless the pooling, by default the label's, is "first", all captions of an image are left out if one of its
         references has no encoding.
@@ -239,7 +239,7 @@ class Lookup(LookupRows):
                 out[a : a + high][self._check_failed(references.positions, missing)] = np.nan
         if self.about.failed:
             out[:, self._check_failed(captions[None], missing)] = np.nan
-        # Rounding may exceed a bound by an ulp, which losses and thresholds of trainers would meet.
+        # Rounding may exceed a bound by an ulp, and losses and thresholds of trainers would see it.
         return np.clip(out, *self.about.bounds, out=out)
 
     def sibling_std(self) -> float:
@@ -259,7 +259,7 @@ class Lookup(LookupRows):
         >>> criterion = KendallLoss(alpha=lookup.sibling_std())
         """
         found, images = [], len(self._indptr) - 1
-        # Few images at a time: most pairs of a block are of different images.
+        # Few images at a time, because the majority of a block's pairs are of different images.
         for a in range(0, images, 4):
             rows = np.arange(self._indptr[a], self._indptr[min(a + 4, images)]) + self.rows.start
             block = self.block(rows, pooling="first", dtype=np.float64, missing="nan")
@@ -355,9 +355,9 @@ class Lookup(LookupRows):
         Parameters
         ----------
         index : (B,) int
-            Numbers of lines, from 0; IndexError if there is no such line.
+            Numbers of lines, from 0; IndexError for a line that does not exist.
         captions_per_image : int
-            Lines per image, its first captions, as in the export, whose default is 5; 0 if all captions have a line.
+            Lines per image, its first captions, as in the export (5 by default); 0 if all captions have a line.
             ValueError if an image has fewer, or the lookup is of all splits.
         """
         lines = np.asarray(index, np.int64)

@@ -124,7 +124,7 @@ class LookupRows:
         return self._caption_ids.names([0])[0].startswith(f"{self._image_ids.names([0])[0]}#")
 
     def rows_of_images(self, image_ids: Iterable[str | bytes]) -> NDArray[np.int32]:
-        """Return the row of the first caption of each image, which names it in `block`; raises as `rows_of`."""
+        """Return the row that represents each image in `block`, its first caption; raises as `rows_of`."""
         positions = self._indptr[self._image_ids.find(image_ids, "image")]
         return (positions + self.rows.start).astype(np.int32)
 

@@ -19,8 +19,8 @@ class ScoreBlocks:
 
     `image`: (N,) int32; as in `lookup.format`.
     `given`: by the number of the image and the position of the caption.
-    `missing`: relevance of pairs without a score, unless there is a `gate`, whose relevance is then mapped by `line`.
-        None if every pair has a score.
+    `missing`: relevance of pairs without a score. With a `gate`, its relevance is mapped by `line` instead. None if
+    every pair has a score.
     """
 
     image: NDArray[np.int32]

@@ -48,7 +48,7 @@ class SpiceBlocks:
 
     def fill(self, images: PaddedReferences, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]) -> None:
         """Fill `out`, (B_images, B_captions) float32 or float64; F1 is computed in float64."""
-        # "set" compares with the merged tuples of all references; other poolings with each reference alone.
+        # "set" compares with the merged tuples of all references; other poolings compare with one reference at a time.
         if pooling == "set":
             chosen = self.image[images.firsts]
             matched = self._count(self.image_indptr, self.image_matches, chosen, captions)
@@ -89,7 +89,7 @@ class SpiceBlocks:
         return np.bincount(cell, minlength=len(references) * len(captions)).reshape(len(references), len(captions))
 
     def _f1(self, matched: NDArray[np.int64], sizes: NDArray[Any], captions: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Compute F1 from counts, (R, C), by the operations of the SPICE jar, which gives the pipeline's bits."""
+        """Compute F1 from counts, (R, C), by the operations of the SPICE jar, to give the pipeline's bits."""
         # Pairs without a common tuple are 0 and would divide 0 by 0.
         i, j = np.nonzero(matched)
         count = matched[i, j]

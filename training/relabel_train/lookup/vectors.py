@@ -63,7 +63,7 @@ def _gather(vectors: NDArray[Any], positions: NDArray[np.integer], dtype: np.dty
 
 
 def _product(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
-    """Multiply left and right.T, with torch if it is loaded, else with numpy.
+    """Multiply left and right.T, with torch if it is loaded, otherwise with numpy.
 
     The threads of numpy's OpenBLAS spin for milliseconds after a product and compete with the training process and with
     other workers. torch's threads are those of the training process itself, one in a data loader's worker. In any other

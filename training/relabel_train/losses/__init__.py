@@ -1,4 +1,4 @@
-"""Losses that learn from graded labels, one family per file, on torch alone.
+"""Losses that learn from graded labels, one family per file. They depend only on torch.
 
 Losses of scores are called `loss(scores, relevance, same_image)`, losses of embeddings `loss(embeddings, distances,
 same_image)`. `loss.terms(...)` returns the named parts. docs/losses.md compares them; docs/deviations.md lists every

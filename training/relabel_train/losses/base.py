@@ -80,13 +80,13 @@ class RelevanceLoss(nn.Module):
     """Parameters in the `repr`."""
     needs_relevance: bool = True
     paired: ClassVar[bool] = True
-    """True if the pairs must lie on the diagonal, so that scores must be square."""
+    """True if the pairs must lie on the diagonal, that is, scores must be square."""
     label_bounds: tuple[float, float] | None = None
-    """Smallest and largest label that the loss is defined for; None if it accepts all."""
+    """Minimum and maximum label for which the loss is defined; None if it accepts all labels."""
     label_range: tuple[float, float] | None = None
-    """Smallest and largest label that the loss is meant for; others are computed, after one warning."""
+    """Minimum and maximum label for which the loss is intended; labels outside this range give a warning once."""
     contrasts: ClassVar[bool] = False
-    """True if the loss has negatives, so that it takes `ignore`."""
+    """True if the loss has negatives and therefore accepts `ignore`."""
 
     def __init__(self, reduction: Reduction = "sum", directions: Reduction = "sum") -> None:
         super().__init__()
@@ -113,8 +113,8 @@ class RelevanceLoss(nn.Module):
         same_image : (B_images, B_captions) bool, optional
             Whether caption j is one of image i's own. Such pairs are never negatives. The diagonal is always own.
         ignore : (B_images, B_captions) bool, optional
-            Pairs that are no negatives although the image is another one: likely false negatives. They are no positives
-            either. Only for losses with negatives.
+            Likely false negatives: pairs of different images that count neither as negatives nor as positives. Only for
+            losses with negatives.
 
         Returns
         -------
@@ -124,8 +124,8 @@ class RelevanceLoss(nn.Module):
         Raises
         ------
         ValueError
-            If shapes or dtypes do not fit, `ignore` is given to a loss without negatives, or, where values are checked,
-            a label is not finite or not in the loss's range.
+            If shapes or dtypes do not fit, or `ignore` is given to a loss without negatives. If values are checked,
+            also if a label is not finite or not in the loss's range.
         """
         first, *rest = self.terms(scores, relevance, same_image, ignore).values()
         return sum(rest, start=first)
@@ -142,7 +142,7 @@ class RelevanceLoss(nn.Module):
         # Half precision would merge scores that differ by less than 1e-3, and exp(50 s) overflows float16.
         with torch.autocast(scores.device.type, enabled=False):
             scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-            # Labels keep their dtype, which says how far rounding may have moved them.
+            # Labels keep their dtype because it determines their rounding error.
             relevance = relevance.detach() if relevance is not None and self.needs_relevance else None
             own = self._with_diagonal(scores, same_image)
             if ignore is not None and (pairs := own if own is not None else diagonal_of(scores)) is not None:
@@ -160,15 +160,15 @@ class RelevanceLoss(nn.Module):
     ) -> tuple[Parts, Parts]:
         """Return the losses of the images as queries, (B_images,) by name, and of the captions, (B_captions,).
 
-        By default `per_query` of the matrix and of its transpose. A loss of all pairs whose directions differ only in
-        the axis of the reduction overrides this, so that they share the work.
+        By default `per_query` of the matrix and of its transpose. Losses over all pairs override this if their
+        directions differ only in the axis of the reduction, to compute the pairs once.
 
         Parameters
         ----------
         scores, relevance : (B_images, B_captions)
             In float32 or float64; detached, in the dtype it was given in, or None.
         same_image : (B_images, B_captions) bool or None
-            With a true diagonal. Without the argument: the diagonal alone for a paired loss, else None.
+            With a true diagonal. Without the argument, only the diagonal for a paired loss, and None otherwise.
         ignore : (B_images, B_captions) bool or None
             None of the query's own pairs; None if the loss has no negatives.
         """
@@ -187,7 +187,7 @@ class RelevanceLoss(nn.Module):
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def _with_diagonal(self, scores: Tensor, same_image: Tensor | None) -> Tensor | None:
-        """Mark the diagonal in `same_image`; without the argument mark it for a paired loss alone."""
+        """Mark the diagonal in `same_image`; without the argument, only for a paired loss."""
         diagonal = diagonal_of(scores)
         if diagonal is None or (same_image is None and not self.paired):
             return same_image
@@ -236,7 +236,7 @@ def check_labels(
         raise ValueError(f"{name} is {found} at row {row}, column {column}; leave such captions out of the batch")
     tolerance = label_tolerance(labels)
     if usual is not None and (low < usual[0] - tolerance or high > usual[1] + tolerance):
-        # The text is that of every batch, so that Python shows it once.
+        # The text is the same for every batch, so Python shows it once.
         limits = f"{usual[0]:g}..{usual[1]:g}"
         warnings.warn(f"{name} is not in {limits}, the range of labels that this loss is meant for", stacklevel=4)
     if bounds is None:
@@ -302,7 +302,7 @@ class CombinedLoss(nn.Module):
     Parameters
     ----------
     parts : mapping of name to loss
-        At least one.
+        One or more losses.
     weights : mapping of name to number, optional
         0 or more; 1 where not given. ValueError for one without a part.
 
@@ -327,7 +327,7 @@ class CombinedLoss(nn.Module):
             raise ValueError(f"weights name {', '.join(unknown)}; the parts are {', '.join(parts)}")
         for name, weight in weights.items():
             check_number(f"weight of {name}", weight, at_least=0)
-        # A ModuleDict, so that `.to(device)` and `modules()` reach the parts.
+        # In a ModuleDict, the parts are reached by `.to(device)` and `modules()`.
         self.parts = nn.ModuleDict(dict(parts))
         self.weights = {name: weights.get(name, 1.0) for name in parts}
 

@@ -63,8 +63,8 @@ class DistanceLoss(nn.Module):
         Raises
         ------
         ValueError
-            If shapes or dtypes do not fit, or, where values are checked (`RelevanceLoss`), a distance is
-            negative, infinite or NaN. Distances below 0 by rounding count as 0.
+            If shapes or dtypes do not fit. If values are checked (`RelevanceLoss`), also if a distance is negative,
+            infinite or NaN. Distances below 0 by rounding count as 0.
         """
         self._check(embeddings, distances, same_image)
         with torch.autocast(embeddings.device.type, enabled=False):
@@ -83,7 +83,7 @@ class DistanceLoss(nn.Module):
         return {type(self).__name__: self.forward(embeddings, distances, same_image)}
 
     def prepare(self, embeddings: Tensor) -> Tensor:
-        """Return the embeddings whose distances are compared."""
+        """Return the embeddings for which distances are compared."""
         return embeddings
 
     def per_anchor(self, apart: Tensor, distances: Tensor, used: Tensor) -> Tensor:
@@ -118,17 +118,17 @@ def squared_distances(embeddings: Tensor, anchors: int) -> Tensor:
     """Return the squared Euclidean distances of the first A embeddings to all N.
 
     The value is exact, from differences: |a|^2 + |b|^2 - 2ab loses the distance of near duplicates to rounding. The
-    gradient needs the sums of g_ij (x_i - x_j) alone, which are two matrix products. That of `torch.cdist` holds all
-    A N D differences on a GPU: 4 GiB for 1,024 items of width 1,024.
+    gradient needs only the sums of g_ij (x_i - x_j), that is, two matrix products. The gradient of `torch.cdist` holds
+    all A N D differences on a GPU: 4 GiB for 1,024 items of width 1,024.
     """
-    if anchors == 1:  # the differences are no larger than the embeddings
+    if anchors == 1:  # the differences take no more memory than the embeddings
         return (embeddings[:1] - embeddings).square().sum(dim=1)[None]
     apart: Tensor = _SquaredDistances.apply(embeddings, anchors)
     return apart
 
 
 class _SquaredDistances(torch.autograd.Function):
-    """Squared distances from differences, whose gradient is made of matrix products."""
+    """Squared distances computed from differences, with a gradient computed by matrix products."""
 
     @staticmethod
     def forward(embeddings: Tensor, anchors: int) -> Tensor:
@@ -143,8 +143,8 @@ class _SquaredDistances(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (embeddings,) = ctx.saved_tensors
-        # x_i sum(g) and the sum of g x_j nearly cancel for near duplicates, whose slope g is large in a loss of
-        # logarithms: in float64, of vectors without a common offset, the rest has the precision of float32.
+        # For near duplicates, x_i sum(g) and the sum of g x_j nearly cancel, and the slope g of a loss of logarithms is
+        # large. In float64, with vectors without a common offset, the difference has the precision of float32.
         items, slope = embeddings.double(), grad.double()
         items = items - items.mean(dim=0)
         anchors = items[: ctx.anchors]
@@ -165,8 +165,8 @@ class LogRatioLoss(DistanceLoss):
         True: D of embeddings is the squared Euclidean distance, as in the paper. False: the plain distance, as in the
         released code. Label distances are used as given; the paper squares them too, the released code does not.
     ties : bool
-        True: pairs of equal label distance count, as in the released code, which pairs items by their position in the
-        list. False, as the paper: only pairs with D(y_a, y_i) < D(y_a, y_j).
+        True: pairs of equal label distance count, as in the released code (it pairs items by their position in the
+        list). False, as the paper: only pairs with D(y_a, y_i) < D(y_a, y_j).
     eps : float
         0 or more, added to distances inside the logarithms. 1e-6, as the released code; with 0, distances of 0 give an
         infinite loss.
@@ -206,7 +206,7 @@ class LogRatioLoss(DistanceLoss):
 
     def per_anchor(self, apart: Tensor, distances: Tensor, used: Tensor) -> Tensor:
         """Return the mean over each anchor's pairs."""
-        # Unused items get a distance of 1, so that their roots and logarithms have finite gradients.
+        # Unused items get a distance of 1 because its root and logarithm have finite gradients.
         apart = torch.where(used, apart, 1)
         far = apart if self.squared else (apart + self.root_eps).sqrt()
         # Per item x_i = log D(f_a, f_i) - log D(y_a, y_i): the loss of a pair is (x_i - x_j)^2.
@@ -259,10 +259,10 @@ class DenseTripletLoss(DistanceLoss):
     margin : float
         0 or more. 0.03, as the paper, for normalised embeddings.
     normalise : bool
-        Divide embeddings by their lengths first, which the margin needs. True.
+        Divide embeddings by their lengths first, as the margin requires. True.
     positives : int, optional
-        Binary labels: this many items of the smallest label distances, and those tied with the last of them, are the
-        positives of an anchor, and all others its negatives. 5 with margin 0.2 is the binary triplet loss of the paper.
+        Binary labels: the positives of an anchor are this many items with the smallest label distances and all items
+        tied with the last of them. All others are negatives. 5 with margin 0.2 is the binary triplet loss of the paper.
     reduction : "sum" or "mean"
         "mean". Pairs of one anchor are always averaged.
 

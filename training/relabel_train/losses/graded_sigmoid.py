@@ -34,12 +34,12 @@ class GradedSigmoidLoss(RelevanceLoss):
         Initial t, above 0. 10, as SigLIP. A trainer that scales its scores itself passes scale=1, bias=0 and
         learnable=False.
     bias : float
-        Initial b. -10, as SigLIP, whose targets are 0 for all pairs but one in B. Dense labels need a bias nearer to
-        log(m / (1 - m)) of their mean m.
+        Initial b. -10, as SigLIP, in which one target in B is 1 and all others are 0. Dense labels with mean m need a
+        bias closer to log(m / (1 - m)).
     learnable : bool
         Learn t' = log t and b with the model, as SigLIP. False keeps them.
     labels : "unit" or "cosine"
-        "unit" takes labels in [0, 1] as they are; "cosine" maps labels in [-1, 1] to (1 + r) / 2.
+        "unit" takes labels in [0, 1] unchanged; "cosine" maps labels in [-1, 1] to (1 + r) / 2.
     reduction, directions : "sum" or "mean"
         "mean", as SigLIP: for square scores both directions sum over the same pairs, so their mean is its one sum. The
         items of a query are always summed.
@@ -47,8 +47,8 @@ class GradedSigmoidLoss(RelevanceLoss):
     Attributes
     ----------
     log_scale, bias : torch.nn.Parameter
-        t' and b, () float32. An optimizer needs them beside the model's parameters, without weight decay. `relabel fit`
-        passes them to its optimizer, clips their gradient with the model's, and stores them in `last.pt`.
+        t' and b, () float32. Pass them to the optimizer together with the model's parameters, without weight decay.
+        `relabel fit` passes them to its optimizer, clips their gradient with the model's, and stores them in `last.pt`.
 
     Notes
     -----

@@ -80,16 +80,16 @@ class SlidingWindowKendallLoss(RelevanceLoss):
     Parameters
     ----------
     alpha : float
-        Width, above 0, in units of the label. 0.2, as the paper.
+        Width, greater than 0, in units of the label. 0.2, as the paper.
     beta : float
         Stride, above 0. 0.1, as the paper.
     low, high : float
         Range of the labels. -1 and 1, of a cosine.
     edges : "upper", "lower" or "all"
         Windows in use. The paper states their number M, but M + 1 fit, and it does not state their edges. "upper" drops
-        the lowest, which has nothing below it; the last is [0.8, 1], so that an item of label 1 is compared with all
-        below 0.8, as in Eq. 17. "lower" drops the highest. "all" keeps both and still divides by M, which gives the
-        value of "upper".
+        the lowest window because nothing is below it. Its last window is [0.8, 1]: an item of label 1 is compared with
+        all items below 0.8, as in Eq. 17. "lower" drops the highest. "all" keeps both and still divides by M, so its
+        value is that of "upper".
     pairs : "hardest" or "all"
         Pairs of a window. "hardest" is SW-HS (Eq. 19-20), the loss above. "all" adds the hinges of every item above
         with every item below, and does not divide by the number of windows (Eq. 18).
@@ -103,12 +103,12 @@ class SlidingWindowKendallLoss(RelevanceLoss):
 
     Notes
     -----
-    An item is above a window if its label is at least the upper edge, below if it is less than the lower edge. A window
-    with an empty side has loss 0 and still counts in M. Edges are computed from the window's integer index; labels meet
-    an edge within the tolerance of their dtype. If M was rounded up, M strides do not fit, and the windows of "upper"
-    and "all" lie lower by the excess, at most half a stride, so that the last one ends at `high`. With `same_image` a
-    query's own items are never below a window. Scores need not be square. Time O(B^2 log B), memory O(B^2 + B M); time
-    O(M B^2 log B) for all pairs.
+    An item is above a window if its label is greater than or equal to the upper edge, and below if its label is less
+    than the lower edge. A window with an empty side has loss 0 and still counts in M. Edges are computed from the
+    window's integer index; labels meet an edge within the tolerance of their dtype. If M was rounded up, M strides do
+    not fit, and the windows of "upper" and "all" are shifted down by the excess, at most half a stride, to end at
+    `high`. With `same_image` a query's own items are never below a window. Scores need not be square. Time O(B^2 log
+    B), memory O(B^2 + B M); time O(M B^2 log B) for all pairs.
 
     Examples
     --------
@@ -145,7 +145,7 @@ class SlidingWindowKendallLoss(RelevanceLoss):
         check_choice("pairs", pairs, ("hardest", "all"))
         self.alpha, self.beta, self.low, self.high, self.edges, self.pairs = alpha, beta, low, high, edges, pairs
         self.label_range = (low, high)
-        # Not `round`, which takes halves to the even number; 1e-6, since the quotient of a half may be just below it.
+        # Not `round`, because it rounds halves to even; 1e-6, since the quotient of a half may be slightly below it.
         self.windows = math.floor((high - low - alpha) / beta + 0.5 + 1e-6)
         if self.windows < 1:
             raise ValueError(f"no window of width {alpha} and stride {beta} fits into {low}..{high}")
@@ -154,7 +154,7 @@ class SlidingWindowKendallLoss(RelevanceLoss):
         """Return the lower edges in ascending order, (M,) or (M + 1,), in the dtype and on the device of `like`."""
         first = 1 if self.edges == "upper" else 0
         last = self.windows - 1 if self.edges == "lower" else self.windows
-        # The last window must not end above `high`, where no label is.
+        # The last window must not end above `high`, outside the range of labels.
         excess = max(0.0, self.alpha + self.beta * last - (self.high - self.low))
         # From the integer index: adding beta repeatedly would accumulate rounding and move labels across an edge.
         return self.low - excess + self.beta * torch.arange(first, last + 1, dtype=like.dtype, device=like.device)

@@ -44,7 +44,7 @@ class LadderLoss(RelevanceLoss):
         "hard" uses the least similar i and the most similar j (Eq. 8, hard contrastive sampling). Its margin is
         alpha_l, as in Eq. 7 and the released code; Eq. 8 prints alpha_1 for level 2. "sum" adds all pairs (Eq. 7).
     sets : "levels" or "cumulative"
-        "levels", as the paper, takes i from N_(l-1) alone. "cumulative", as the released code, takes i from all items
+        "levels", as the paper, takes i only from N_(l-1). "cumulative", as the released code, takes i from all items
         with r >= theta_(l-1), the query's own pair included.
     fillers : bool
         Only with "hard" and "cumulative". As in the released code, items on the other side enter the minimum as 1 and
@@ -55,9 +55,9 @@ class LadderLoss(RelevanceLoss):
 
     Notes
     -----
-    Labels: any range; [0, 1] in the paper, caption to caption. With `same_image` a query's own items are no j at any
-    level. `ignore` is read at level 1 only: the levels above have labels of their own. Per level, time is O(B^2)
-    for "hard" and O(B^2 log B) for "sum", by sorting.
+    Labels: any range; [0, 1] in the paper, caption to caption. With `same_image`, a query's own items are never used as
+    j. `ignore` is read only at level 1: the levels above have their own labels. Per level, time is O(B^2) for "hard"
+    and O(B^2 log B) for "sum", by sorting.
 
     Examples
     --------
@@ -130,7 +130,7 @@ class LadderLoss(RelevanceLoss):
         lower = ~(similar | same_image)
         if self.sets == "levels" and level > 2:
             similar &= values < self.thresholds[level - 3] - tolerance
-        # The query's own pair is an i in the released code alone.
+        # Only the released code uses the query's own pair as i.
         similar.fill_diagonal_(self.sets == "cumulative")
         return similar, lower
 

@@ -71,7 +71,7 @@ def _open_pairs(
     opened = torch.searchsorted(ranked, ranked + margin)
     # Per upper item, by label: the number of items with a small enough label.
     lows = torch.searchsorted(lower, upper)
-    # The same two comparisons seen from the partner: items beaten by the margin, and items whose label is not above.
+    # The same two comparisons for the partner: items that score lower by the margin, and items without a higher label.
     closed, ups = transpose_counts(opened), transpose_counts(lows)
     # Ranks of scores in ascending order of labels.
     values = rank.gather(1, by_above)
@@ -88,7 +88,7 @@ def _open_pairs(
         closed_lows, open_ups = counts[: len(scores)], counts[len(scores) :]
     # An upper item's open pairs: all its lower partners less those that score low enough.
     as_upper = torch.empty_like(order).scatter_(1, by_above, lows - closed_lows)
-    # A lower item's open pairs: all items that score below it plus the margin, less those that are no upper partner.
+    # Open pairs of a lower item: items that score below it plus the margin, minus those that are not its upper partner.
     as_lower = torch.empty_like(order).scatter_(1, by_below, limits[1] - open_ups)
     return as_upper, as_lower, lows.sum(dim=1)
 

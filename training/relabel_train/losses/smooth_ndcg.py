@@ -24,24 +24,24 @@ from relabel_train.losses.triplet import TripletLoss
 Ideal = Literal["paper", "sorted"]
 LabelRange = Literal["cosine", "unit"]
 CHUNK = {"cpu": 1 << 17, "cuda": 1 << 24}
-"""Differences of scores per block: 0.5 MiB of float32, which fit into a CPU's cache, or 64 MiB."""
+"""Differences of scores per block: 0.5 MiB of float32 on a CPU, to fit into its cache, or 64 MiB on a GPU."""
 
 
 class SmoothNDCGLoss(RelevanceLoss):
     """Mean over queries of 1 - DCG / IDCG with gains 2^r - 1 and smooth ranks (Li et al., arXiv 2305.16566, Eq. 4-16).
 
     The rank of item j is 1 + sum over k != j of sigmoid((s_k - s_j) / tau), with the sign of Eq. 10 and of the released
-    code. Eq. 16 prints the opposite sign, which ranks the list upside down.
+    code. Eq. 16 prints the opposite sign, with which the ranking is reversed.
 
     Parameters
     ----------
     tau : float
         Above 0. 0.01, as the paper.
     labels : "cosine" or "unit"
-        "cosine" maps labels in [-1, 1] to (1 + r) / 2 (Eq. 8); "unit" takes labels in [0, 1] as they are.
+        "cosine" maps labels in [-1, 1] to (1 + r) / 2 (Eq. 8); "unit" takes labels in [0, 1] unchanged.
     ideal : "paper" or "sorted"
-        Ideal DCG. "paper" (Eq. 12-13, and the released code) gives tied labels the best of their ranks, so that the
-        loss stays above 0 with ties. "sorted" gives them consecutive ranks, so that it can reach 0.
+        Ideal DCG. "paper" (Eq. 12-13, and the released code) gives tied labels the best of their ranks, so the loss
+        stays above 0 with ties. "sorted" gives them consecutive ranks, so the loss can reach 0.
     reduction, directions : "sum" or "mean"
         "mean" over queries, "sum" over directions, as the paper; the released code averages the directions.
 
@@ -49,11 +49,11 @@ class SmoothNDCGLoss(RelevanceLoss):
     -----
     The paper's text defines the label by one caption of the image; its released code uses the maximum over the image's
     captions, 1 on the diagonal. This class uses r as passed. It must be dense: 0 for a missing entry would claim a
-    cosine of 0. With `same_image` all of a query's own items have the best label among them. A query whose gains are
-    all 0 has loss 0. Scores need not be square.
+    cosine of 0. With `same_image` all of a query's own items have the best label among them. A query with only zero
+    gains has loss 0. Scores need not be square.
 
-    Ranks take time O(B^3) in blocks, which are recomputed for the gradient: memory O(B^2) and a few blocks, 2 MiB on a
-    CPU and about 200 MiB on a GPU. Second derivatives are not available.
+    Ranks take time O(B^3). They are computed in blocks, and computed again for the gradient, so memory is O(B^2) and a
+    few blocks: 2 MiB on a CPU and about 200 MiB on a GPU. Second derivatives are not available.
 
     Examples
     --------
@@ -90,7 +90,7 @@ class SmoothNDCGLoss(RelevanceLoss):
         gains = torch.exp2(unit) - 1
         best = self.ideal_dcg(unit, gains, label_tolerance(relevance))
         dcg = (gains / torch.log2(1 + smooth_ranks(scores, self.tau))).sum(dim=1)
-        # An IDCG of 0 would give 0 / 0 and a NaN gradient, which masking the result alone does not remove.
+        # An IDCG of 0 would give 0 / 0 and a NaN gradient. Masking only the result does not remove the NaN.
         defined = best > 0
         return {"ndcg": (1 - dcg / torch.where(defined, best, 1)).masked_fill(~defined, 0)}
 
@@ -113,7 +113,7 @@ def smooth_ranks(scores: Tensor, tau: float) -> Tensor:
 
 
 class _SmoothRanks(torch.autograd.Function):
-    """Smooth ranks that keep the scores alone; the backward pass recomputes the sigmoids of each block."""
+    """Smooth ranks that store only the scores; the backward pass recomputes the sigmoids of each block."""
 
     @staticmethod
     def forward(scores: Tensor, tau: float) -> Tensor:
@@ -174,7 +174,7 @@ class SmoothNDCGTripletLoss(CombinedLoss):
         Of the hardest-negative `TripletLoss`; 0.2.
     weight : float, optional
         w of (1 - w) triplet + w S-NDCG, 0..1. The released code has this form but defines no value. None, as the paper:
-        the plain sum, which is twice w = 0.5.
+        the plain sum, equal to twice the loss with w = 0.5.
     directions : "sum" or "mean"
         Of both; "sum", as the paper; the released code averages the directions.
 

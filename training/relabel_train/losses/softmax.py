@@ -24,7 +24,7 @@ class SoftTargetLoss(RelevanceLoss):
     Parameters
     ----------
     tau : float
-        Above 0. 0.45, where CUSA's released configuration starts (it learns tau from there). A trainer that scales its
+        Above 0. 0.45, the initial value of CUSA's released configuration (it learns tau). A trainer that scales its
         scores itself, as CLIP does, passes 1.
     tau_target : float
         Above 0. 1, as CUSA.
@@ -76,7 +76,7 @@ class SoftTargetLoss(RelevanceLoss):
 
     def _divergence(self, scaled: Tensor, relevance: Tensor, dim: int) -> Tensor:
         """Return the KL divergence of each list along `dim`, (Q,)."""
-        # In logarithms: an entry whose probability underflows contributes 0 and not NaN.
+        # In logarithms, an entry contributes 0 and not NaN if its probability underflows.
         target = torch.log_softmax(relevance / self.tau_target, dim)
         return (target.exp() * (target - torch.log_softmax(scaled, dim))).sum(dim)
 
@@ -90,9 +90,9 @@ class MultiPositiveInfoNCE(RelevanceLoss):
     Parameters
     ----------
     tau : float
-        Above 0. 0.07, where CLIP starts. A trainer that scales its scores itself passes 1.
+        Above 0. 0.07, the initial value of CLIP. A trainer that scales its scores itself passes 1.
     positive : float, optional
-        Items with at least this label are positives too: 1 adds exact duplicates. None reads no labels.
+        Items with a label of this value or more are positives too: 1 adds exact duplicates. None reads no labels.
     reduction, directions : "sum" or "mean"
         "mean", as CLIP.
 
@@ -136,13 +136,13 @@ class MultiPositiveInfoNCE(RelevanceLoss):
         """Return the cross-entropy of each query."""
         positives, logits = self.positives(scores, relevance, same_image), scores / self.tau
         if ignore is not None:
-            # Positives stay in the list. Not -inf: a list of ignored items alone would have a NaN gradient.
+            # Positives stay in the list. Not -inf: a list that contains only ignored items would have a NaN gradient.
             logits = logits.masked_fill(ignore if positives is None else ignore & ~positives, -1e30)
         images, captions = (cross_entropy_along(logits, positives, dim) for dim in (1, 0))
         return {"infonce": images}, {"infonce": captions}
 
     def positives(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> Tensor | None:
-        """Mark the positives, (B_images, B_captions) bool; None for the diagonal alone."""
+        """Mark the positives, (B_images, B_captions) bool; None if only the diagonal is positive."""
         if same_image is None and scores.shape[0] != scores.shape[1]:
             raise ValueError(f"scores are {tuple(scores.shape)}: without same_image they must be square")
         if self.positive is None:

@@ -29,8 +29,8 @@ class TripletLoss(RelevanceLoss):
         0 or more. 0.2, as VSE++ and every host of the graded losses; the BCLS paper does not state its margin.
     negatives : "hardest", "sum" or "soft"
         "hardest" uses the most similar negative (VSE++, Faghri et al. 2018), "sum" adds the hinges of all (VSE0),
-        "soft" uses (1 / gamma) log sum exp(gamma s) over them, which is at least their maximum (Triplet-SN, BCLS
-        Eq. 14-15).
+        "soft" uses (1 / gamma) log sum exp(gamma s) over them, an upper bound of their maximum (Triplet-SN, BCLS Eq.
+        14-15).
     gamma : float
         Above 0; of "soft". 50, as BCLS.
     below : float, optional
@@ -52,7 +52,7 @@ class TripletLoss(RelevanceLoss):
     >>> {name: round(part.item(), 4) for name, part in TripletLoss(margin=0.2).terms(scores).items()}
     {'triplet_i2t': 0.1, 'triplet_t2i': 0.3}
 
-    Caption 1 also belongs to image 0, and is no negative:
+    Caption 1 also belongs to image 0, so it is not a negative:
 
     >>> same_image = torch.tensor([[True, True, False], [True, True, False], [False, False, True]])
     >>> round(TripletLoss(margin=0.2)(scores, same_image=same_image).item(), 4)
@@ -113,7 +113,7 @@ class TripletLoss(RelevanceLoss):
 
 
 def no_negatives(same_image: Tensor, ignore: Tensor | None) -> Tensor:
-    """Mark the items that are no negatives of a query: its own, and ignored ones."""
+    """Mark the items that are not negatives of a query: its own items and ignored items."""
     return same_image if ignore is None else same_image | ignore
 
 
@@ -142,7 +142,7 @@ class SAMLoss(RelevanceLoss):
     """Semantic adaptive margin, one sampled negative per query and direction (Biten et al., WACV 2022, Eq. 7).
 
     [(phi(G_p, c_p) - phi(G_p, c_m)) / tau + s_pm - s_pp]_+ for a negative caption m, and with a negative image k
-    [(phi(G_p, c_p) - phi(G_p, c_k)) / tau + s_kp - s_pp]_+, where r(V_i, T_j) = phi(G_i, c_j).
+    [(phi(G_p, c_p) - phi(G_p, c_k)) / tau + s_kp - s_pp]_+, with r(V_i, T_j) = phi(G_i, c_j).
 
     Parameters
     ----------
@@ -170,10 +170,10 @@ class SAMLoss(RelevanceLoss):
     direction, and text-to-image negatives come from columns.
 
     The released code takes two items of each row i, m_i by s_ij - s_ii and k_i by s_ij - s_jj: not the first but the
-    second of the order, which leaves out pair i only if that is the first. Its loss is the sum of [s_im - s_ii +
-    a_m]_+ and [s_ik - s_kk + b_k]_+, where a_j = (r_jj - r_jk_j) / tau and b_j = (r_jj - r_jm_j) / tau: the margins
-    are swapped between the terms and read at the negative (docs/deviations.md). `form="released"` is that, with the
-    paper's words for `sampling`; it does not read `same_image`.
+    second of the order. This leaves out pair i only if it is the first. Its loss is the sum of [s_im - s_ii + a_m]_+
+    and [s_ik - s_kk + b_k]_+, with a_j = (r_jj - r_jk_j) / tau and b_j = (r_jj - r_jm_j) / tau: the margins are swapped
+    between the terms and read at the negative (docs/deviations.md). `form="released"` is that, with the paper's words
+    for `sampling`; it does not read `same_image`.
 
     With `same_image` a query's own items are never drawn. A query without a negative has loss 0. The paper adds the
     original triplet loss ("T"): `CombinedLoss({"sam": SAMLoss(), "triplet": TripletLoss()})`; the released code weights
@@ -280,10 +280,10 @@ class SAMLoss(RelevanceLoss):
 
     @torch.no_grad()
     def sampling_keys(self, scores: Tensor, excluded: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys, the largest of which each image, and each caption, picks: (B, B) each, -inf where excluded."""
+        """Return the sampling keys of images and captions, (B, B) each: the maximum is drawn, -inf is excluded."""
         if self.sampling == "random":
-            # Independent draws per direction; the largest of uniform numbers is a uniform choice.
-            # On the generator's device, since a generator of another device than its result is an error.
+            # Independent draws per direction; the maximum of uniform numbers is a uniform choice. On the generator's
+            # device, since a generator of another device than its result is an error.
             device = scores.device if self.generator is None else self.generator.device
             chances = (torch.rand(scores.shape, generator=self.generator, device=device) for _ in range(2))
             images, captions = (
@@ -294,9 +294,9 @@ class SAMLoss(RelevanceLoss):
         return keys, keys
 
     def pick_largest(self, keys: Tensor, relevance: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        """Return the index along `dim` of the largest key of each query, (B,) int64, and a mask of queries with any."""
+        """Return the index along `dim` of the maximum key of each query, (B,) int64, and a mask of queries with any."""
         largest = keys.amax(dim, keepdim=True)
-        # The least relevant of tied keys is taken, so that the order of the batch does not matter.
-        # A key below the largest by more than rounding outweighs any label.
+        # Among tied keys, take the item with the lowest relevance, so the result does not depend on the order of the
+        # batch. Keys that are below the maximum by more than rounding do not count as tied.
         least = torch.add(relevance, largest - keys, alpha=1e30).min(dim)
         return least.indices, (largest > -torch.inf).squeeze(dim)

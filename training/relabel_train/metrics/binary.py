@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def recall_at_k(hits: NDArray[np.bool_], k: int) -> NDArray[np.float64]:
-    """Return R@K of each query as retrieval papers use it: 1 if any of the K best items is positive, else 0.
+    """Return R@K of each query as retrieval papers use it: 1 if any of the K best items is positive, 0 otherwise.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def r_precision(hits: NDArray[np.bool_], positives: NDArray[np.integer]) -> NDAr
     Parameters
     ----------
     hits : (Q, L) bool
-        Whether the item at each position is positive, best first; ValueError if L is less than the largest R.
+        Whether the item at each position is positive, best first; ValueError if L is less than the maximum R.
     positives : (Q,) int
         R of each query, positives outside the list included; ValueError for less than 1.
 
@@ -80,8 +80,8 @@ def r_precision(hits: NDArray[np.bool_], positives: NDArray[np.integer]) -> NDAr
 def average_precision_at_r(hits: NDArray[np.bool_], positives: NDArray[np.integer]) -> NDArray[np.float64]:
     """Return the average precision at R of each query: (1 / R) sum over k <= R of hit_k times precision at k.
 
-    mAP@R, its mean, is of Musgrave et al., A Metric Learning Reality Check, ECCV 2020. Parameters and errors are those
-    of `r_precision`, which is an upper bound.
+    mAP@R, its mean, is defined by Musgrave et al., A Metric Learning Reality Check, ECCV 2020. Parameters and errors
+    are those of `r_precision`, an upper bound of it.
 
     Examples
     --------

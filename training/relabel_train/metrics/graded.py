@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 Gain = Literal["exponential", "inverse_distance"]
-"""`exponential`: 2^r - 1. `inverse_distance`: 1 / (1 + d), which is 2^r' with r' = -log2(1 + d)."""
+"""`exponential`: 2^r - 1. `inverse_distance`: 1 / (1 + d), equal to 2^r' with r' = -log2(1 + d)."""
 _EPSILON = 1e-10
 
 
 def ncs(ranked: NDArray[np.float64], ideal: NDArray[np.float64], k: int) -> NDArray[np.float64]:
     """Return the Normalised Cumulative Semantic score: mean label of the K retrieved over that of the K most relevant.
 
-    Biten et al., Is An Image Worth Five Sentences?, WACV 2022, as their released code computes it, which differs from
-    Eq. 5 of the paper (docs/deviations.md). The score is a mean of ratios, not a ratio of sums. It has no discount by
-    rank and adds 1e-10 to the denominator. "Without GT" removes the query's own items from both lists.
+    Biten et al., Is An Image Worth Five Sentences?, WACV 2022, as their released code computes it. The code differs
+    from Eq. 5 of the paper (docs/deviations.md). The score is a mean of ratios, not a ratio of sums. It has no discount
+    by rank and adds 1e-10 to the denominator. "Without GT" removes the query's own items from both lists.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def ncs(ranked: NDArray[np.float64], ideal: NDArray[np.float64], k: int) -> NDAr
     Returns
     -------
     (Q,) float64
-        0..1 for labels that are not negative; 0 if all labels are 0, which lowers the mean.
+        0..1 for non-negative labels. A query with only zero labels has score 0 and lowers the mean.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def ndcg(
     ranked : (Q, L) float64
         `exponential`: labels, best-scored item first (S-NDCG, Eq. 4-6; its labels are (1 + cosine) / 2).
         `inverse_distance`: label distances, 0 or more, best-scored item first (Kim et al., Deep Metric Learning Beyond
-        Binary Supervision, CVPR 2019, Eq. 12, whose gain has no -1).
+        Binary Supervision, CVPR 2019, Eq. 12; its gain has no -1).
     ideal : (Q, L) float64
         Falling labels, or rising distances. Tied labels take consecutive ranks; in the ideal DCG of the S-NDCG paper
         they share the best one.

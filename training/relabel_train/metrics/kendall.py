@@ -1,4 +1,4 @@
-"""Kendall's tau of scores and labels: tau-a, as BCLS Eq. 2, and tau-b, which corrects for ties."""
+"""Kendall's tau of scores and labels: tau-a, as BCLS Eq. 2, and tau-b, with a correction for ties."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def kendall_tau(scores: NDArray[np.number[Any]], labels: NDArray[np.number[Any]]
     -------
     tau_a : (Q,) float64
         (C - D) / (n (n - 1) / 2), -1..1 (Li et al., arXiv 2210.11319, Eq. 2). Pairs that are tied in scores or in
-        labels count neither way, so that a perfect list with tied labels (five captions of label 1) stays below 1. NaN
-        for n < 2.
+        labels are neither concordant nor discordant, so a perfect list with tied labels (five captions of label 1)
+        stays below 1. NaN for n < 2.
     tau_b : (Q,) float64
         (C - D) / sqrt of the product of the numbers of pairs untied in scores and untied in labels (Kendall 1945);
         scipy's default. NaN if all scores or all labels are the same.

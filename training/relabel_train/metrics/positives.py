@@ -70,15 +70,15 @@ def own_positives(image_of_caption: ArrayLike, images: int) -> Positives:
     Parameters
     ----------
     image_of_caption : (N,) int
-        Row of each caption's image, 0..M - 1 (else ValueError), in any order, with any number of captions per image.
-        -1: the image is not in the gallery, so the caption is no query and a negative of every image.
+        Row of each caption's image, 0..M - 1, in any order, with any number of captions per image; otherwise
+        ValueError. -1: the image is not in the gallery, so the caption is not a query, but a negative of every image.
     images : int
-        M. An image without a caption is no query.
+        M. An image without a caption is not a query.
 
     Examples
     --------
     >>> positives = own_positives([0, 0, 1, -1], images=2)
-    >>> len(positives.i2t), len(positives.t2i)  # the last caption is no query
+    >>> len(positives.i2t), len(positives.t2i)  # the last caption is not a query
     (2, 3)
     """
     image = np.asarray(image_of_caption)

@@ -56,7 +56,7 @@ class Ranking:
     """
 
     def __init__(self, scores: Floats, labels: NDArray[Any], ties: Ties = "pessimistic") -> None:
-        # Negated, so that rising order is best first, with NaN behind everything; in rows, as they are sorted.
+        # Negated to sort the best scores first and NaN last; stored by row, the axis that is sorted.
         self.negated, self.labels = -np.ascontiguousarray(scores), np.ascontiguousarray(labels)
         self.ties = ties
 
@@ -86,12 +86,12 @@ class Ranking:
 def _reaching(values: Floats, depth: int) -> NDArray[np.int64]:
     """Return the columns of all values up to the `depth`-th smallest of each row, (Q, m); -1 behind the end of a row.
 
-    A partition is linear in the length of a row, so that only few values are sorted.
+    A partition takes time linear in the length of a row, so only a few values are sorted.
     """
     largest = (
         np.partition(values, depth - 1, axis=1)[:, depth - 1 : depth] if depth else np.full((len(values), 1), -np.inf)
     )
-    # True for all, where less than `depth` values are left and the largest is NaN.
+    # True for all columns if fewer than `depth` values are left and the maximum is NaN.
     row, column = np.nonzero(~(values > largest))
     count = np.bincount(row, minlength=len(values))
     columns = np.full((len(values), count.max(initial=0)), -1)
@@ -100,7 +100,7 @@ def _reaching(values: Floats, depth: int) -> NDArray[np.int64]:
 
 
 def ideal_labels(labels: Floats, depth: int | None = None, without: Items | None = None) -> NDArray[np.float64]:
-    """Return the largest labels of each query, falling: (Q, min(depth, n)) float64; 0 behind the end of a list.
+    """Return the highest labels of each query, descending: (Q, min(depth, n)) float64; 0 behind the end of a list.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def ranked_hits(
     length : int
         0..N.
     ties : "pessimistic" or "row"
-        "pessimistic" gives no chance hits, which flatter a coarse score. "row" equals a stable sort.
+        With "pessimistic", a coarse score does not profit from chance hits. "row" equals a stable sort.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def rank_positives(
     ties : "pessimistic" or "row"
         Among equal scores other items come first, or the lower column (row).
     without : QueryPositives, optional
-        Other items that are removed from the lists of these queries, which ascend.
+        Other items that are removed from the lists of these queries; queries in ascending order.
     threads : int, optional
 
     Returns
@@ -206,7 +206,7 @@ def rank_positives(
         own = others[query, part.items]
         best_first = np.lexsort((part.items, -own, query))
         own, items = own[best_first], part.items[best_first]
-        # A positive's rank is the number of positives before it and of other items, which are what is left.
+        # A positive's rank is the number of positives and other items before it. The others are the rest of the list.
         others[query, items] = np.nan
         if without is not None:
             others[_items_of(without, part.queries)] = np.nan
@@ -232,7 +232,7 @@ def rank_positives(
 
 
 def _before(lists: Floats, own: Any, item: Any, ties: Ties) -> NDArray[np.bool_]:
-    """Mark the items of lists that come before a positive with score `own`, which is number `item`."""
+    """Mark the items of lists that come before the positive with number `item` and score `own`."""
     if ties == "pessimistic":
         return np.asarray(lists >= own)
     return np.asarray((lists > own) | ((lists == own) & (np.arange(lists.shape[-1]) < item)))

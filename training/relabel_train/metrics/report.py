@@ -41,7 +41,7 @@ Values = dict[str, NDArray[np.float64]]
 Ranked = list[tuple[NDArray[np.int64], NDArray[np.bool_]]]
 """Ranks of the best positives and hits, as `rank_positives` returns them, i2t and t2i."""
 _SLACK = 1e-4
-"""Rounding that a label may exceed its largest value by, relative to that value."""
+"""Relative tolerance by which rounding may raise a label above its maximum."""
 
 Relevance = Callable[[NDArray[np.int64], NDArray[np.int64]], ArrayLike]
 """(images (m,), captions (n,)) -> (m, n): exact labels of some rows and columns of the score matrix."""
@@ -69,8 +69,8 @@ def retrieval_report(
         r(V_i, T_j) for the metrics of graded labels; one matrix serves both directions. `LookupRelevance` is such a
         function. Labels lie between ``settings.label_low`` and ``settings.label_top``, 0 and 1 by default.
     positives : mapping of name to Positives, optional
-        Sets such as `eccv` and `cxc`: R@K, mAP@R and R-Precision of each, R@K alone of those in `recall_only`. Means
-        are over the given queries: for CxC 24,972 of the 25,000 captions, as in eccv_caption.
+        Sets such as `eccv` and `cxc`: R@K, mAP@R and R-Precision of each, only R@K of those in `recall_only`. Means are
+        over the given queries: for CxC 24,972 of the 25,000 captions, as in eccv_caption.
     folds : int or (M,) int, optional
         5 for COCO 1K: images are cut into this many consecutive parts of one size, each with its own captions, and
         recalls, and NCS if there are labels, are means over folds. Alternatively the fold of each image.
@@ -191,7 +191,7 @@ def semantic_figures(
 ) -> list[Figure]:
     """Return Semantic Recall in both forms: the paper's with GT in the set, the code's without GT in set and list."""
     figures: list[Figure] = []
-    # The released code's sets depend on the depth of the lists that it reads: the largest K of its recalls.
+    # The released code's sets depend on the depth of the lists that it reads: the maximum K of its recalls.
     depth = max(settings.recall_ks)
     for m in settings.semantic_ms:
         paper, code = extended_by_items(labels, own, m), extended_by_images(labels, own, m, depth)
@@ -274,7 +274,7 @@ def graded_figures(
 
 
 def one_caption_figures(scores: Scores, labels: Scores, own: Positives, settings: ReportSettings) -> list[Figure]:
-    """Return CS@K as Ladder computes it: over images with their first captions alone."""
+    """Return CS@K as Ladder computes it: over images with only their first captions."""
     images = own.i2t.queries
     # The lowest column of each image's captions; images without a caption take no part.
     first = np.minimum.reduceat(own.i2t.items, own.i2t.indptr[:-1]) if len(images) else own.i2t.items
@@ -314,7 +314,7 @@ def graded_values(
     for part, retrieved, relevant in (("", ranked, ideal), ("_without_gt", bare, bare_ideal)):
         values |= {f"ncs{k}{part}_percent": ncs(retrieved, relevant, k) * 100 for k in settings.ncs_ks}
     values |= {f"cs{k}": cs_at_k(best, k) for k in settings.cs_ks}
-    # Rounding may put a label a little above the largest value: its distance is 0.
+    # Rounding may put a label slightly above the maximum: its distance is 0.
     distances, ideal_distances = np.maximum(top - ranked, 0), np.maximum(top - ideal, 0)
     if low is not None:
         ranked, ideal = (ranked - low) / (top - low), (ideal - low) / (top - low)

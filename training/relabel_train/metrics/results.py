@@ -28,10 +28,10 @@ class ReportSettings:
     semantic_ms : tuple of int
         Captions (images) that Semantic Recall adds to the relevant ones; empty omits it.
     label_top : float
-        Largest value of the label, 1 for cosines: label distance is `label_top` - r.
+        Maximum of the label, 1 for cosines: label distance is `label_top` - r.
     label_low : float, optional
-        Smallest value of the label. If given, nDCG's labels are (r - low) / (top - low): -1 turns cosines into S-NDCG's
-        (1 + cosine) / 2. By default it is 0 and nDCG's labels are r.
+        Minimum of the label. If given, nDCG's labels are (r - low) / (top - low): -1 turns cosines into S-NDCG's (1 +
+        cosine) / 2. By default it is 0 and nDCG's labels are r.
     kendall_tau : bool
         Kendall's tau over complete lists, the only figure that takes seconds on 5,000 x 25,000.
     tau_queries : int, optional
@@ -39,9 +39,9 @@ class ReportSettings:
     seed : int
         Seed of the drawn queries.
     recall_only : tuple of str
-        Sets of positives that get R@K alone, as CxC's authors report it.
+        Sets of positives for which only R@K is computed, as in CxC's paper.
     one_caption : bool
-        CS@K as Ladder computes it: gallery and queries hold the first caption of each image alone.
+        CS@K as Ladder computes it: gallery and queries hold only the first caption of each image.
     threads : int, optional
         All available cores by default; no figure depends on it.
 
@@ -190,7 +190,7 @@ class RetrievalReport:
 
 
 def _number(figure: Figure, value: float | None) -> str:
-    """Format a value: two decimals for percents and ranks, else four."""
+    """Format a value: two decimals for percentages and ranks, four for other metrics."""
     if value is None:
         return ""
     return f"{value:.2f}" if figure.name.endswith(("_percent", "_rank")) else f"{value:.4f}"

@@ -16,7 +16,7 @@ Ints = NDArray[np.int64]
 Direction = Literal["i2t", "t2i"]
 DIRECTIONS: tuple[Direction, ...] = ("i2t", "t2i")
 _CELLS = 1 << 18
-"""Scores per block: 2 MiB of 64-bit keys, which fit a cache."""
+"""Scores per block: 2 MiB of 64-bit keys fit into a cache."""
 _HELD = 1 << 30
 """Largest size of float32 scores that are computed once and held, in bytes; larger ones are computed per block.
 5,000 x 25,000 are half of it. float64 is never held."""
@@ -24,9 +24,9 @@ _HELD = 1 << 30
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Scores of images and captions, which are its rows and columns, computed a block at a time.
+    """Scores of images (rows) and captions (columns), computed one block at a time.
 
-    One call scores the complete gallery of a query, so that its scores compare.
+    One call scores the complete gallery of a query, so all scores of a query are comparable.
 
     `function`: of (m,) images and (n,) captions, by number; gives (m, n) float32 or float64.
     """
@@ -82,7 +82,7 @@ class LookupRelevance:
 
     Examples
     --------
-    A stub replaces the lookup, so that the example needs no files.
+    A stub replaces the lookup, so the example does not need files.
 
     >>> class Stub:  # lookup = open_lookup("labels/coco/exports/test/lookup/sbert")
     ...     def block(self, rows, columns, pooling):
@@ -165,7 +165,7 @@ def open_scores(scores: Any) -> Scores:
 
 def as_floats(values: Any, name: str) -> Floats:
     """Convert a matrix to float32 (half precisions, float32) or float64 (float64, whole numbers)."""
-    # A tensor is recognised by its method, so that metrics do not import torch.
+    # A tensor is recognised by its method, so metrics do not import torch.
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         values = (values if str(values.dtype) == "torch.float64" else values.float()).numpy()
@@ -179,7 +179,7 @@ def as_floats(values: Any, name: str) -> Floats:
 
 
 def check_ordered(array: NDArray[Any], name: str) -> None:
-    """Reject NaN and +inf, which no list can rank; -inf is allowed."""
+    """Reject NaN and +inf because they cannot be ranked; -inf is allowed."""
     # A maximum propagates NaN: one pass without a mask.
     if array.size and not array.max() < np.inf:
         row, column = np.argwhere(~(array < np.inf))[0].tolist()
@@ -189,7 +189,7 @@ def check_ordered(array: NDArray[Any], name: str) -> None:
 def map_blocks(
     compute: Callable[[slice], T], scores: Scores, direction: Direction, count: int, threads: int | None = None
 ) -> list[T]:
-    """Return the results of a function of blocks of `count` queries, whose lists fit a cache."""
+    """Apply a function to blocks of `count` queries, small enough for their lists to fit into a cache."""
     step = max(1, _CELLS // max(1, scores.shape[1 if direction == "i2t" else 0]))
     slices = [slice(start, min(start + step, count)) for start in range(0, count, step)]
     if threads == 1:
@@ -238,6 +238,6 @@ def _hold(scores: Scores) -> Scores:
 
 
 def _take(array: Floats, indices: Ints) -> Floats:
-    """Select rows: a view for consecutive ones, else a copy."""
+    """Select rows: a view for consecutive rows, otherwise a copy."""
     consecutive = len(indices) > 0 and bool((np.diff(indices) == 1).all())
     return array[indices[0] : indices[-1] + 1] if consecutive else array[indices]

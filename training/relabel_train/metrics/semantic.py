@@ -1,4 +1,4 @@
-"""Semantic Recall: the sets of more than a query's own items, whose recall is `ir_recall` (SAM Eq. 4).
+"""Semantic Recall: sets of positives beyond a query's own items; `ir_recall` computes their recall (SAM Eq. 4).
 
 Paper and released code differ (docs/deviations.md): the paper adds the m most relevant items, the code takes all
 captions of the m most similar images. This module has the sets of both, and figures name the one they use.
@@ -49,7 +49,7 @@ def extended_by_images(labels: Scores, own: Positives, m: int, depth: int) -> Po
     """Return the released code's sets: the captions of the m images most similar to a query's image, without GT.
 
     The similarity of an image to a query's image is the sum of its labels with the captions of the query's image. A
-    label counts if the image is among the `depth` most relevant of that caption; the released code uses the largest K
+    label counts if the image is among the `depth` most relevant of that caption; the released code uses the maximum K
     of its recalls. All captions of an image share its similar images. The sets hold as many captions as an image has,
     not always five; ties go by row.
 
@@ -93,17 +93,17 @@ def _largest(row: Floats, k: int) -> Ints:
     """Return the indices of the k largest values, by (-value, index)."""
     if k < 1:
         return np.zeros(0, np.int64)
-    # All values that reach the k-th largest are sorted, so that ties at the end of the list go by index.
+    # Sort all values equal to or above the k-th largest, to order ties at the end of the list by index.
     bound = np.partition(row, len(row) - k)[len(row) - k]
     candidates = np.flatnonzero(row >= bound)
     return candidates[np.argsort(-row[candidates], kind="stable")][:k]
 
 
 def _without_empty(queries: Ints, sets: list[Ints]) -> QueryPositives:
-    """Make positives of the queries whose set is not empty."""
+    """Return the positives of the queries with a non-empty set."""
     filled = [i for i, items in enumerate(sets) if len(items)]
     counts = np.array([len(sets[i]) for i in filled], np.int64)
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    # The empty array gives the result its dtype if there is no set at all.
+    # The empty array sets the dtype of the result if there are not any sets.
     items = np.concatenate([np.zeros(0, np.int64), *(sets[i] for i in filled)])
     return QueryPositives(queries[filled], indptr, items, counts)

@@ -75,7 +75,7 @@ def read_split(folder: Path, split: str, features: Features) -> SplitData:
         raise FitError(f"{folder}: no captions of split {split!r}")
     if leaked := features.held_out.intersection(ids):
         raise FitError(f"{folder}: holds {min(leaked)}, which stands in for its image. Use the corpus of the others.")
-    # Proxy features lack images whose only caption stands in for them; wrong ids lack all images.
+    # Proxy features lack images that are represented by their only caption; wrong ids lack all images.
     kept = np.array([image in features for image in images])
     if not kept.any():
         found = f"the first is {images[0]}, features have {features.image_ids[0]}"
@@ -87,7 +87,7 @@ def read_split(folder: Path, split: str, features: Features) -> SplitData:
 
 
 def open_corpus_features(features: Path, captions: Path) -> Features:
-    """Open features by the image ids of a corpus, which carry its namespace; those of SCAN's files do not."""
+    """Open features by the image ids of a corpus. They have its namespace as a prefix; ids of SCAN's files do not."""
     config = _manifest(captions)["config"]
     return open_features(features, namespace=config["namespace"], position=config["ids"] == "position")
 

@@ -30,7 +30,7 @@ from relabel_train.reference.options import DivergenceError, FitError, FitOption
 from relabel_train.reference.runs import BEST, LAST, find_device, load_last, make_model, save_checkpoint
 
 SAVE_EVERY = 500
-"""Steps between checkpoints: minutes of training, which a kill costs at most."""
+"""Steps between checkpoints: a killed run loses only a few minutes of training."""
 MAX_NORM = 2.0
 """Maximum norm of a gradient, as in the code of VSE++, SGRAF and S-NDCG."""
 
@@ -187,7 +187,7 @@ def train_step(
 ) -> tuple[Tensor, Tensor]:
     """Take one step; return the loss and the norm of its gradient before it was clipped.
 
-    `draw`: seed and number of the step, which determine its random numbers.
+    `draw`: seed and number of the step; they determine its random numbers.
     """
     seed = (draw[0] * 1_000_003 + draw[1]) * 1_009 % (1 << 63)
     torch.manual_seed(seed + 1)

@@ -85,7 +85,7 @@ class Objective(nn.Module):
     def _distance_terms(
         self, part: DistanceLossParameters, loss: nn.Module, pairs: tuple[Tensor, Tensor, Tensor], labels: Labels
     ) -> list[Tensor]:
-        """Return a loss of embeddings for each kind of item that has labels, and the triplet loss beside it."""
+        """Return the terms of a loss of embeddings, one for each kind of item with labels, and of the triplet loss."""
         (scores, *vectors), anchors = pairs, part.anchors or None
         between = zip(vectors, (labels.between_images, labels.between_captions), strict=True)
         same = labels.same_image[:anchors]

@@ -32,7 +32,7 @@ def option(default: Any, help_text: str, low: float | None = None, high: float |
 
 
 def setting(default: Any, help_text: str, low: float | None = None, high: float | None = None) -> Any:
-    """Make a field that `--set` reaches, and no option of its own."""
+    """Make a field that is set with `--set` and does not have its own option."""
     return Field(default, description=help_text, ge=low, le=high, json_schema_extra={"option": False})
 
 
@@ -41,7 +41,7 @@ GIVEN = {"batch_size", "depth", "generator"}
 
 
 class Parameters(BaseModel):
-    """Parameters of a class. `of` makes the model of a class from its signature, which stays their only definition."""
+    """Parameters of a class. `of` makes the model of a class from its signature, their only definition."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     target: ClassVar[Callable[..., Any]]
@@ -102,7 +102,7 @@ class EvalOptions(_Options):
     run: Path = option(..., "Folder of a run of `relabel fit`.")
     features: Path = option(..., "Features, as `relabel fit` takes them.")
     captions: Path = option(..., "Corpus of `relabel ingest`.")
-    average: tuple[Path, ...] = option((), "Run whose scores are averaged with those of --run: SGRAF. Repeatable.")
+    average: tuple[Path, ...] = option((), "Average the scores of this run with those of --run (SGRAF). Repeatable.")
     lookup: tuple[Path, ...] = option((), "Lookup for metrics of its label, such as nDCG and CS@K. Repeatable.")
     split: str = option("test", "Split to evaluate on.")
     images: int = option(0, "Number of images of the split, from its first; 0: all.", 0, 2**31 - 1)
@@ -124,14 +124,14 @@ class FitOptions(_Options):
     lookup: Path | None = option(None, "Lookup of `relabel export lookup`; losses without labels need none.")
     split: str = option("train", "Split to train on.")
     fraction: float = setting(1.0, "Share of the split's images to train on, drawn by the seed.", 1e-6, 1)
-    batches: Path | None = option(None, "Batches of `relabel export batches`, which replace lookup and sampler.")
+    batches: Path | None = option(None, "Batches of `relabel export batches`; they replace lookup and sampler.")
     image_labels: Path | None = option(None, "Batches of images of `val`: their nDCG@10 replaces RSUM in selection.")
     model: Choice = option("vsepp", "vsepp, vse_inf, sgr or saf; --set model.embed_dim=256 sets a parameter.")
     loss: Losses = option("triplet", "Loss by name; --set loss.margin=0.1 sets a parameter.")
     sampler: Choice = setting("random", "random, neighbour or graded; sampler.group=16 sets a parameter.")
     pooling: str | None = setting(None, "Pooling of references: first, max, mean or set; default: that of the label.")
     scale: float = option(1.0, "Labels are divided by this: 10 maps CIDEr-D to 0..1.", 1e-9, 1e9)
-    val: str = setting("val", "Split whose RSUM selects the model and stops the run.")
+    val: str = setting("val", "Split for model selection and early stopping by RSUM.")
     batch_size: int = option(128, "Captions per batch.", 2, 1_000_000)
     epochs: int = option(20, "Epochs.", 1, 1_000_000)
     lr: float = setting(5e-4, "Learning rate.", 1e-12, 1000)

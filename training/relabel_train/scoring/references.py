@@ -68,11 +68,11 @@ class References:
         return self.rows[self.indptr[:-1]]
 
     def first(self) -> References:
-        """Return the first row of each set, as a set of its own."""
+        """Return the first row of each set as a separate set."""
         return References.single(self.firsts)
 
     def singles(self) -> References:
-        """Return every row as a set of its own."""
+        """Return every row as a separate set."""
         return References.single(self.rows)
 
     def __len__(self) -> int:

@@ -39,7 +39,7 @@ class GivenScores:
 def gate_line(bounds: tuple[float, float], gate: tuple[float, float]) -> Line:
     """Return a, b and c of `below`.
 
-    The best relevance by the gate becomes the least score c, and the worst is as far below it as `bounds` are wide.
+    The best relevance by the gate becomes the minimum score c; the worst becomes c minus the width of `bounds`.
     """
     (low, high), (worst, best) = bounds, gate
     slope = (high - low) / (best - worst)

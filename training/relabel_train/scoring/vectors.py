@@ -9,7 +9,7 @@ from numpy.typing import DTypeLike, NDArray
 
 
 def widen(vectors: NDArray[Any], dtype: DTypeLike = np.float32) -> NDArray[Any]:
-    """Return unit vectors in another type. Those of float16 are divided by their lengths, which are off by up to 5e-4.
+    """Return unit vectors in another dtype. Float16 vectors are normalised again; their lengths are off by up to 5e-4.
 
     Otherwise equal captions would be above or below a threshold of 1. Zero vectors stay zero.
     """

@@ -1,7 +1,7 @@
 """SGR and SAF: scores from the alignment of every word with the regions of an image.
 
 Diao et al., Similarity Reasoning and Filtration for Image-Text Matching (SGRAF), AAAI 2021. SGRAF is the average of the
-scores of both models, which are trained separately: `relabel eval --run SGR --average SAF`.
+scores of both models. They are trained separately: `relabel eval --run SGR --average SAF`.
 
 An item is encoded as a set: its global vector, then its local vectors, all of length 1, then padding of zeros.
 """
@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from relabel_train.reference.models.base import Model, Vocabulary, counted, run_gru, unit, xavier
 
 _CELLS = 1 << 23
-"""Numbers of the largest tensor of a block of captions: 32 MiB of float32."""
+"""Maximum elements of any tensor of a block of captions: 32 MiB of float32."""
 _DROP = 0.4
 """Dropout of word vectors and of the attention to global vectors, as the released code."""
 
@@ -30,8 +30,9 @@ class SimilarityModel(Model):
     `width`: D of an image's vectors. `embed_dim`, `word_dim`: E, and the width of word vectors; 1024 and 300 in the
     paper. Similarity vectors have a quarter of E, 256 in the paper.
 
-    Scores are in (0, 1). They are computed for blocks of captions, which a training step computes once more for the
-    gradient: besides the encodings and the scores, memory is that of one block, a few times 32 MiB or of one caption.
+    Scores are in (0, 1). They are computed for blocks of captions, and a training step recomputes each block for the
+    gradient. In addition to the encodings and the scores, memory is that of one block, a few times 32 MiB or of one
+    caption.
     """
 
     sets: ClassVar[bool] = True
@@ -68,7 +69,7 @@ class SimilarityModel(Model):
         # Captions of equal length need no padding in their block.
         lengths = (captions != 0).any(dim=2).sum(dim=1)
         order = lengths.argsort(stable=True)
-        # The largest tensor holds a vector of E numbers per pair and word.
+        # The biggest tensor holds a vector of E numbers per pair and word.
         block = max(1, _CELLS // (len(images) * captions[0].numel()))
         blocks = []
         for chosen in torch.split(order, block):
@@ -164,7 +165,7 @@ def attention(regions: Tensor, words: Tensor, has_region: Tensor, has_word: Tens
     """Return the weights of the regions for each word (SCAN's text-to-image attention, temperature 9).
 
     Cosines of a region, cut at 0 with a slope of 0.1 below, are scaled to length 1 over the words of the caption. The
-    softmax over regions gives the weights. They are scaled, so that the weighted sum of the regions has length 1.
+    softmax over regions gives the weights. They are scaled to give the weighted sum of the regions length 1.
 
     `regions`: (I, R, E) float32. `words`: (C, T, E) float32. `has_region`: (I, R) bool. `has_word`: (C, T) bool.
     Returns (I, C, T, R) float32: computed in float32 also under autocast.
@@ -173,7 +174,7 @@ def attention(regions: Tensor, words: Tensor, has_region: Tensor, has_word: Tens
         cosines = (words.flatten(0, 1) @ regions.transpose(1, 2)).view(len(regions), *has_word.shape, -1)
         cosines = leaky_relu(cosines, 0.1).masked_fill(~has_word[:, :, None], 0)
         scaled = cosines / (cosines.norm(dim=2, keepdim=True) + 1e-8)
-        # Not -inf: an image whose regions are all zero has equal weights instead of NaN.
+        # Not -inf: an image with only zero regions has equal weights instead of NaN.
         lowest = torch.finfo(scaled.dtype).min
         weights = (9 * scaled).masked_fill(~has_region[:, None, None], lowest).softmax(dim=3)
         # The length of the weighted sum, by products of regions: R numbers per word instead of E.
@@ -197,7 +198,7 @@ class _GlobalVector(nn.Module):
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
         """Put the global vector before the local ones: (B, N, E) to (B, 1 + N, E)."""
         mean = vectors.sum(dim=1) / mask.sum(dim=1, keepdim=True)
-        # Without padding, which would enter the statistics of the batch norm.
+        # Without padding, because it would enter the statistics of the batch norm.
         flat = self.drop(torch.tanh(self.local_norm(self.local(vectors[mask]).float())))
         hidden_mean = self.drop(torch.tanh(self.mean_norm(self.mean(mean).float())))
         owner = mask.nonzero()[:, 0]
@@ -213,7 +214,7 @@ class _GraphStep(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        # A bias of the keys would add the same number to all edges of a query, which softmax ignores.
+        # A bias of the keys would add the same number to all edges of a query, without an effect on the softmax.
         self.query, self.key = nn.Linear(width, width), nn.Linear(width, width, bias=False)
         self.out = nn.Linear(width, width)
         xavier(self.query, self.key, self.out)

@@ -81,7 +81,7 @@ class VSEInfinity(Model):
         mask = counted(lengths, features.shape[1])
         if self.training:
             features, mask = _removed(features, mask, torch.rand(mask.shape, device=mask.device) < DROP)
-        # Without padding, which would enter the statistics of the batch norm.
+        # Without padding, because it would enter the statistics of the batch norm.
         flat = features[mask]
         regions = self.fc(flat) + self.mlp(flat)
         out = regions.new_zeros(*mask.shape, regions.shape[1])
