@@ -1,7 +1,7 @@
 """Datasets and labels in Python: read captions, encode, open, export, build everything, and report.
 
 Every function takes the folder of a dataset (``labels/coco``), reads the parameters of its labels from a parameter file
-and works with `relabel.stages`, which offers more control.
+and calls `relabel.stages`. Use `relabel.stages` directly for more control.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Options(TypedDict, total=False):
 
 @naming_extras()
 def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None, **parameters: Any) -> Corpus:
-    r"""Read captions of your own into a dataset.
+    r"""Read your own captions into a dataset.
 
     Parameters
     ----------
@@ -60,8 +60,8 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
     captions : str, Path, table, mapping, list of records or of pairs, or pair of lists
         File, folder, or URL of captions; or a pandas or Arrow table, a mapping of columns to lists, or a list of
         dictionaries, with an image and a text in each row; a list of pairs of an image id and a text; or a tuple of a
-        list of image ids and a list of texts. They are written to ``captions.parquet`` in `folder`; equal ones are
-        finished work.
+        list of image ids and a list of texts. They are written to ``captions.parquet`` in `folder`. Captions that are
+        equal to those in the folder are not read again.
     runtime : Runtime, optional
     **parameters
         Parameters of `ingest` in the parameter file: `format`, `image_id_column`, `in_split`, ... With `limit=500`,
@@ -75,10 +75,10 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
     Raises
     ------
     UsageError
-        If a parameter is wrong, `captions` are no table, or the folder already holds other captions, or a
-        ``captions.parquet`` of your own.
+        If a parameter is wrong, `captions` is not a table, or the folder already holds other captions or your own
+        ``captions.parquet``.
     CheckError
-        If the captions are not of the format or fail a check. The message names file and line.
+        If the captions do not have the format or fail a check. The message names the file and the line.
 
     Examples
     --------
@@ -107,23 +107,23 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
 def encode(folder: str | Path, label: str, split: str | None = None, **options: Unpack[Options]) -> Label:
     """Encode the captions of a split with a label, and open it. Finished work is not repeated.
 
-    The captions of a published dataset (``labels/coco``) are fetched and ingested if they are not there. Captions of
-    your own are ingested first: see `ingest`.
+    The captions of a published dataset (``labels/coco``) are fetched and ingested automatically. Ingest your own
+    captions first: see `ingest`.
 
     Parameters
     ----------
     folder, label, params, settings, runtime
         As for `load`.
     split : {"train", "val", "test", "all"}, optional
-        Defaults to the judged split of a benchmark, and to all captions of other data. Usual words are understood
-        everywhere: "validation", "valid" and "dev" are val.
+        Defaults to the judged split of a benchmark, and to all captions of other data. Common synonyms are accepted
+        everywhere: "validation", "valid" and "dev" mean val.
 
     Raises
     ------
     MissingError
         If captions, Java, a model or word vectors are missing. The message names the command that gets them.
     UsageError
-        If there is no such label or split.
+        If the label or split does not exist.
 
     Examples
     --------
@@ -148,17 +148,17 @@ def label(
     runtime: Runtime | None = None,
     **parameters: Any,
 ) -> Label:
-    """Label captions of your own in one call, without a project folder.
+    """Label your own captions in one call, without a project folder.
 
     Parameters
     ----------
     captions : str, Path, table, mapping, list of records or of pairs, or pair of lists
-        What `ingest` reads.
+        Captions in any form that `ingest` accepts.
     source : str, default="sbert"
         Name of a source, or of a label in the parameter file.
     out : str or Path, optional
         Folder of a dataset, such as ``labels/mine``, that keeps the label for `load` and `export_label`. By default the
-        files lie in a temporary folder, as long as the label exists.
+        files are in a temporary folder that is deleted with the label.
     reading : mapping, optional
         Parameters of `ingest`, such as ``{"text_column": "title"}``.
     runtime : Runtime, optional
@@ -170,7 +170,7 @@ def label(
     Returns
     -------
     Label
-        Of all captions, whatever their split. Its `ids` follow the rows of `captions`; its `caption_ids` do not.
+        Label of all captions of all splits. `ids` follows the order of the rows of `captions`; `caption_ids` does not.
 
     Raises
     ------
@@ -189,7 +189,7 @@ def label(
     >>> labels.block(images=["captions:a", "captions:b"], captions=labels.caption_ids).shape
     (2, 3)
     """
-    # The parameters of captions may be given among those of the source, which has none of these names.
+    # Parameters of captions may be passed together with those of the source; their names do not overlap.
     of_captions = {name: parameters.pop(name) for name in [*parameters] if name in IngestParams.model_fields}
     settings = {f"sources.{source}.{name}": value for name, value in parameters.items()}
     kept = TemporaryDirectory(prefix="relabel-", ignore_cleanup_errors=True) if out is None else None
@@ -212,10 +212,10 @@ def load(folder: str | Path, label: str, split: str | None = None, **options: Un
     label : str
         Name of the label in the parameter file, or of a source.
     split : {"train", "val", "test", "all"}, optional
-        By default the only split that the label is built for, or `all` if it is one of several.
+        Defaults to the only split for which the label is built, or to "all" if that is one of several.
     params : str or Path, optional
-        Parameter file. Defaults to ``params.yaml`` in the working folder, else beside the folder of labels. Without
-        such a file, all parameters have their defaults.
+        Parameter file. Defaults to ``params.yaml`` in the working folder or, if it does not exist, next to the folder
+        of labels. Without such a file, all parameters have their defaults.
     settings : mapping, optional
         Single parameters by dotted name, such as ``{"sources.cbow.vectors": "glove"}``.
     runtime : Runtime, optional
@@ -226,7 +226,7 @@ def load(folder: str | Path, label: str, split: str | None = None, **options: Un
     MissingError
         If the dataset or the label has not been built.
     UsageError
-        If there is no such label, or several splits are built and none is named.
+        If the label does not exist, or several splits are built and `split` is not given.
     CheckError
         If the label was built from other captions or with other parameters, or a file is damaged.
 
@@ -252,7 +252,7 @@ def export_label(
     runtime: Runtime | None = None,
     **parameters: Any,
 ) -> Path:
-    """Write the files that other code reads, as `relabel export KIND` does. Finished work is not repeated.
+    """Export a label to files for other programs, like `relabel export KIND`. Finished work is not repeated.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ def export_label(
     Raises
     ------
     UsageError
-        If there is no such format, label or parameter, or the format cannot hold the label.
+        If the format, label or parameter does not exist, or the format cannot hold the label.
     MissingError, CheckError
         As for `load`.
 
@@ -308,19 +308,19 @@ def run(
     labels : sequence of str
         Labels to build. Defaults to the labels of the parameter file.
     limit : int, optional
-        Number of images of each split, the first of the files, for a trial. They are a dataset with its own name, such
-        as ``labels/coco-first-500``.
+        Build only the first images of each split, for a trial. They form a dataset with its own name, such as
+        ``labels/coco-first-500``.
 
     Returns
     -------
     RunResult
-        `report` holds the tables, `problems` the labels that could not be built, `warnings` what the artefacts warn
-        of, `paths` the written folders.
+        `report` holds the tables, `problems` the labels that could not be built, `warnings` the warnings of the
+        artefacts, and `paths` the written folders.
 
     Raises
     ------
     RelabelError
-        If the captions cannot be had, or no label can be built.
+        If the captions are not available, or no label can be built.
 
     Examples
     --------
@@ -346,18 +346,18 @@ def report(
         As for `run`. Labels that do not exist yet are built.
     images : str or Path, optional
         Folder of images with files named like their ids, or a URL: ``"https://example.org/{image_id}.jpg"``. The page
-        shows them, and holds their addresses only.
+        links to the images and does not contain them.
 
     Returns
     -------
     Path
-        The file ``page/SPLIT/report.html`` in the folder of the dataset, of the first of several splits. It opens in a
-        browser without a network.
+        The file ``page/SPLIT/report.html`` in the folder of the dataset; with several splits, that of the first. It
+        opens in a browser without network access.
 
     Raises
     ------
     RelabelError
-        If a label or an evaluation set of the page cannot be had.
+        If a label or an evaluation set of the page is not available.
 
     Examples
     --------
@@ -385,7 +385,7 @@ def open_session(
 
 
 def _write_table(folder: Path, captions: Any) -> Path:
-    """Write captions in memory as a file beside their corpus, which has a source like any other."""
+    """Write captions in memory to a file next to their corpus, to give the corpus a file as its source."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -413,7 +413,7 @@ def _write_table(folder: Path, captions: Any) -> Path:
 
 
 def _columns(captions: Any) -> Any:
-    """Return a tuple of image ids and texts, a list of records, or a list of pairs as columns; else what is given."""
+    """Return a tuple of image ids and texts, a list of records, or a list of pairs as columns; others unchanged."""
     if isinstance(captions, tuple):
         return dict(zip(("image_id", "text"), captions, strict=True))
     if not isinstance(captions, list):
@@ -443,6 +443,6 @@ def _open(session: Session, label: str, split: str) -> Label:
 
 @cache
 def _warn_once(text: str) -> None:
-    """Warn of a text, once per process."""
+    """Issue a warning once per process."""
     # At the line that called `load` or `encode`, past `_open` and the decorator.
     warnings.warn(text, stacklevel=5)

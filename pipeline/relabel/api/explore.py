@@ -1,4 +1,4 @@
-"""What labels tell of a dataset: nearest captions, false negatives, and the state of the files."""
+"""Functions to explore a labelled dataset: nearest captions, false negatives, and the state of the files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def neighbours(
     Raises
     ------
     UsageError
-        If the label has no neighbours, or several splits are built and none is named.
+        If the label does not support neighbours, or several splits are built and `split` is not given.
     MissingError, CheckError
         As for `load`.
 
@@ -81,19 +81,20 @@ def false_negatives(
     threshold: float | None = None,
     **options: Unpack[Options],
 ) -> FalseNegatives:
-    """Find captions of other images that describe an image as well as people find right.
+    """Find likely false negatives: captions of other images that people would accept for an image.
 
     Parameters
     ----------
     folder, params, settings, runtime
         As for `load`.
     labels : str or sequence of str
-        Labels to show. The first one chooses the pairs, and its neighbours exist: see `neighbours`. Defaults to the
-        labels of `export.labels` that have neighbours.
+        Labels to show. The first label selects the pairs, and its neighbours must exist: see `neighbours`. Defaults to
+        the labels of `export.labels` that have neighbours.
     split : {"train", "val", "test", "all"}, optional
         Defaults to the judged split of a benchmark, and to the first split of other data.
     threshold : float, optional
-        Minimum relevance of a pair, within the range of the first label. Defaults to the one that human scores give.
+        Minimum relevance of a pair, within the range of the first label. Defaults to the threshold fitted to human
+        scores.
 
     Returns
     -------
@@ -103,9 +104,9 @@ def false_negatives(
     Raises
     ------
     UsageError
-        If no threshold of the label is known, or no pair can reach it.
+        If the label does not have a default threshold, or no pair can reach the threshold.
     MissingError
-        If the label has no neighbours yet. The message names the command that finds them.
+        If the label does not have neighbours yet. The message names the command that computes them.
     CheckError
         As for `load`.
 
@@ -120,7 +121,7 @@ def false_negatives(
 
 @naming_extras()
 def verify(*folders: str | Path) -> Findings:
-    """Read every artefact and fetched file back, and compare it with its manifest.
+    """Read every artefact and fetched file, and compare it with its manifest.
 
     Parameters
     ----------
@@ -130,13 +131,13 @@ def verify(*folders: str | Path) -> Findings:
     Returns
     -------
     Findings
-        `problems` lists the files that are damaged, missing, unreadable, or in no manifest. It is empty if all are as
-        they were written. `artefacts`, `fetched`, `files` and `bytes` count what was read.
+        `problems` lists the files that are damaged, missing, unreadable, or not in a manifest. It is empty if all files
+        are unchanged. `artefacts`, `fetched`, `files` and `bytes` are counts of the content that was read.
 
     Raises
     ------
     MissingError
-        If there is no such folder.
+        If the folder does not exist.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The agreement of labels and functions with human judgement."""
+"""Agreement of labels and functions with human judgement."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def correlate(
     ----------
     labels : Label, Scorer, callable, or sequence of them
         Labels must be of one dataset and one split. A function takes P reference sets (list of list of str) and P
-        candidates (list of str), and returns P finite numbers, as `Scorer.pairs` does, which is called for a scorer. It
-        is called with two pairs, and then with all. Give a CIDEr scorer its `documents`.
+        candidates (list of str), and returns P finite numbers, like `Scorer.pairs`, the method that is called for a
+        scorer. It is called first with two pairs and then with all pairs. Give a CIDEr scorer its `documents`.
     on : str, Path or sequence of them, default="cxc"
         Names of evaluation sets, such as "cxc", "eccv", "stsb" and "flickr8k-expert" (see docs/evaluation-sets.md), or
-        files of judgements of your own. Functions are not judged on "eccv". On "cxc", they are judged by the protocol
-        of labels: the references are an image's first five captions, and images are compared caption by caption.
+        your own files of judgements. Functions are not judged on "eccv". On "cxc", they are judged by the protocol of
+        labels: the references are an image's first five captions, and images are compared caption by caption.
     runtime : Runtime, optional
-        Folder of captions and evaluation sets, and threads, where only functions are judged. Defaults to the one of the
-        labels.
+        Folder of captions and evaluation sets, and threads, for calls that judge only functions. Defaults to the
+        runtime of the labels.
     **parameters
         Parameters of `judge` in the parameter file: `statistic` of a file of judgements ("pearson", "spearman",
-        "tau_b", "tau_c"), `resamples`, `gate`, ...; `split` of "cxc" where only functions are judged.
+        "tau_b", "tau_c"), `resamples`, `gate`, ...; `split` of "cxc" if only functions are judged.
 
     Returns
     -------

@@ -30,8 +30,7 @@ _KINDS = {"same_image": "captions of one image", "random": "captions of two imag
 class Label:
     r"""An opened label: the relevance of the images and captions of one split.
 
-    Made by `label`, `load` and `encode`. Relevance is oriented as everywhere in relabel: rows are images, columns are
-    captions.
+    Returned by `label`, `load` and `encode`. In all matrices, rows are images and columns are captions.
 
     Attributes
     ----------
@@ -39,7 +38,7 @@ class Label:
         Parameters and folders of the dataset.
     name, split : str
     relevance : Relevance
-        The opened encoding, which answers by corpus rows.
+        The opened encoding. Its methods take corpus rows.
     warnings : tuple of str
         Warnings about the captions and the encoding, such as captions that the model cannot read.
 
@@ -82,12 +81,12 @@ class Label:
 
     @property
     def corpus(self) -> Corpus:
-        """All captions of the dataset, with those that this label does not cover."""
+        """All captions of the dataset, including captions that this label does not cover."""
         return self.relevance.corpus
 
     @property
     def caption_ids(self) -> list[str]:
-        """Ids of the covered captions, in the order of the corpus: by image, and not by row of your table.
+        """Ids of the covered captions in the order of the corpus: by image, not by row of your table.
 
         See `ids`.
         """
@@ -96,7 +95,7 @@ class Label:
 
     @property
     def ids(self) -> list[RowIds]:
-        """Ids of the captions in each row of the table that was given, for ``df["caption_id"] = labels.ids``.
+        """Ids of the captions in each row of your table, for ``df["caption_id"] = labels.ids``.
 
         Returns
         -------
@@ -123,7 +122,7 @@ class Label:
 
     @property
     def image_ids(self) -> list[str]:
-        """Ids of the images whose captions are covered, in the order of the corpus."""
+        """Ids of the images that the label covers, in the order of the corpus."""
         rows, image = self.relevance.rows, self.corpus.image
         return self.corpus.image_ids[int(image[rows.start]) : int(image[rows.stop - 1]) + 1]
 
@@ -178,8 +177,9 @@ class Label:
     def probability(self, images: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
         """Return the probability that people score each caption 4 or more, of 5, for each image.
 
-        By the label's calibration: its own, made by `relabel correlate --cxc --split val` on COCO, or the one that is
-        shipped for default parameters. It holds for pairs like those that people judged in Crisscrossed Captions.
+        The label's calibration maps relevance to this probability. It is the result of `relabel correlate --cxc --split
+        val` on COCO, or shipped for default parameters. It is valid for pairs like those judged in Crisscrossed
+        Captions.
 
         Parameters
         ----------
@@ -229,29 +229,30 @@ class Label:
         Raises
         ------
         UsageError
-            If the id is unknown, both or neither is given, or the source cannot score a new text.
+            If the id is unknown, if both or neither of `caption_id` and `text` are given, or if the source cannot score
+            a new text.
         """
         if (caption_id is None) == (text is None):
             raise UsageError("nearest() takes either a caption id or a text", todo='nearest(text="a dog")')
         if k < 1:
             raise UsageError(f"k must be at least 1, found {k}")
         source = self.session.config.source(self.name)
-        if text is not None or source.is_pairwise():  # a new text may be refused; slow sources need a gate
+        if text is not None or source.is_pairwise():  # a new text may not be supported; slow sources need a gate
             _, answers = search_labels(self.session, text, caption_id, [self.name], k, self.split)
             return next(hits for _, hits in answers if isinstance(hits, list))
         return nearest(self.relevance, self.corpus.find_row(str(caption_id), self.relevance.rows), k)
 
     @naming_extras()
     def plot(self, axes: Axes | None = None) -> Axes:
-        """Draw the distribution of the relevance of two captions: of one image, and of two different images.
+        """Plot the distribution of the relevance of two captions, of the same image and of two different images.
 
-        At most 5,000 pairs of each kind are drawn with seed 0, as in the report. One of the two captions is the only
+        Up to 5,000 pairs of each kind are sampled with seed 0, as in the report. One of the two captions is the only
         reference. The last bin holds all larger values.
 
         Parameters
         ----------
         axes : matplotlib.axes.Axes, optional
-            Axes to draw into; those of a new figure by default.
+            Axes to plot into; by default those of a new figure.
 
         Returns
         -------
@@ -296,7 +297,7 @@ class Label:
         return np.array([corpus.find_row(caption_id, rows) for caption_id in caption_ids], np.int32)
 
     def _references(self, image_ids: Sequence[str]) -> References:
-        """Return the reference sets of images whose captions are covered."""
+        """Return the reference sets of the images that the label covers."""
         _check_sequence("images", image_ids)
         corpus, rows = self.corpus, self.relevance.rows
         return corpus.references([corpus.find_image(image_id, rows) for image_id in image_ids])

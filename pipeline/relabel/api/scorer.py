@@ -1,4 +1,4 @@
-"""Scores of texts that belong to no dataset."""
+"""Scores of texts that do not belong to a dataset."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Documents = str | Path | Corpus | Texts | Sequence[Texts]
 
 
 class Scorer:
-    """Scorer of captions against reference sets, which need not belong to any dataset.
+    """Scorer of captions against reference sets. The texts need not belong to a dataset.
 
     Models, word vectors and Java programs are loaded by the first calls and stay as long as the scorer exists. Use a
     scorer in one thread and one process.
@@ -34,8 +34,8 @@ class Scorer:
         Name of a source ("sbert", "cbow", "cider", "spice", "meteor", "wmd", "bert_sts" or "fuse"), or of a label in
         the parameter file.
     documents : sequence of str, sequence of sequence of str, Corpus, str or Path, optional
-        Texts or reference sets over which CIDEr counts its document frequencies, each distinct one once; or the folder
-        of a dataset (``labels/coco``), of whose images the parameter `df` selects a split. The scores of a pair then do
+        Texts or reference sets over which CIDEr counts its document frequencies (duplicates count once), or the folder
+        of a dataset (``labels/coco``); the parameter `df` selects a split of its images. The score of a pair then does
         not depend on the other pairs of a call. By default, the documents are the reference sets and the captions of
         each call, so a call needs two sets or two captions. Other sources ignore them.
     runtime : Runtime, optional
@@ -46,16 +46,17 @@ class Scorer:
     Attributes
     ----------
     name : str
-        Name of the scorer in a report of `correlate`, which may be changed.
+        Name of the scorer in a report of `correlate`. It may be changed.
     pooling : {"first", "max", "mean", "set"}
         Reduction over the references of a set.
 
     Raises
     ------
     UsageError
-        If there is no such source or parameter, the source cannot score texts by itself, or `documents` are no texts.
+        If the source or parameter does not exist, the source cannot score texts without a dataset, or `documents` are
+        not texts.
     MissingError
-        If the folder of `documents` holds no corpus.
+        If the folder of `documents` does not hold a corpus.
 
     Examples
     --------
@@ -107,8 +108,8 @@ class Scorer:
         Raises
         ------
         UsageError
-            If a list is empty, a reference is blank, a string or anything else stands where a list of texts is meant,
-            or a source of document frequencies is called for one reference set and one caption without `documents`.
+            If a list is empty, a reference is blank, an argument is not a list of texts, or a source with document
+            frequencies is called for one reference set and one caption without `documents`.
         MissingError
             If a model, word vectors or Java is missing. The message names the command that gets it.
         """
@@ -131,7 +132,7 @@ class Scorer:
         Raises
         ------
         UsageError, MissingError
-            As a call of the scorer; and if the two sequences differ in length.
+            As for a call of the scorer, and if the two sequences differ in length.
         """
         sets, candidates = _sets("references", references), _texts("captions", captions, blank=True)
         if len(sets) != len(candidates):
@@ -151,7 +152,7 @@ class Scorer:
         return scored.scores[: len(captions)]
 
     def _corpus(self, documents: Documents) -> tuple[Corpus, range | None]:
-        """Return a corpus of documents, and the images that count where the parameters do not select them."""
+        """Return a corpus of documents, and the images that count if the parameters do not select them."""
         if isinstance(documents, Corpus):
             return documents, None
         if isinstance(documents, str | Path):
@@ -186,7 +187,8 @@ def score(
     source : str, default="sbert"
         As for `Scorer`.
     documents : sequence of str, sequence of sequence of str, Corpus, str or Path, optional
-        As for `Scorer`; of a list, `references` are one more document. Without them, CIDEr needs two captions.
+        As for `Scorer`. `references` are added to a list as one more document. Without documents, CIDEr needs two
+        captions.
     runtime : Runtime, optional
     **parameters
         As for `Scorer`.
@@ -232,7 +234,7 @@ def _texts(name: str, value: Any, blank: bool = False) -> list[str]:
     for i, text in enumerate(texts):
         try:
             str.encode(text)
-        except (TypeError, UnicodeEncodeError):  # a lone surrogate is no text either
+        except (TypeError, UnicodeEncodeError):  # a lone surrogate is not valid text either
             raise UsageError(f"{name}[{i}] must be a text, found {text!r}") from None
         if not (blank or text.strip()):
             raise UsageError(f"{name}[{i}] is blank", todo="Leave it out.")

@@ -35,9 +35,9 @@ class SourceParams(Parameters):
     Attributes
     ----------
     paths : mapping of str to mapping
-        Parameters that may name a file or folder. For each, the values that name none, with the folder of the data
-        folder that such a value stands for, or None; `{dataset}` is the name of the dataset. `Config.source` makes
-        paths absolute.
+        Parameters that may be a path, with their special values: each special value maps to a folder in the data
+        folder, or to None if it does not stand for a folder. `{dataset}` is the name of the dataset. `Config.source`
+        makes paths absolute.
     """
 
     paths: ClassVar[Paths] = {}
@@ -46,7 +46,7 @@ class SourceParams(Parameters):
     pooling: Pooling = Field(description="Pooling of an image's references into one number.")
 
     def completed(self, params_of: Callable[[str], SourceParams]) -> Self:
-        """Return the parameters with the defaults that depend on those of other labels, which `params_of` returns."""
+        """Return the parameters with defaults that depend on other labels. `params_of`: parameters by label."""
         return self
 
     def tuned_models(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class SourceSpec:
         whole blocks, and "pairs" are scored one by one. "others" is a function of other labels or has given scores,
         and "baseline" needs image ids only.
     bounds : (float, float)
-        Least and largest relevance.
+        Minimum and maximum relevance.
     symmetric : bool
         True if r(a, b) = r(b, a) for single captions.
     params : type of SourceParams
@@ -149,7 +149,7 @@ class Encoding:
     inputs : mapping of str to Relevance
         By label, the opened encodings of all labels in `Source.input_labels`, for the same rows.
     bounds : mapping of str to (float, float)
-        By label, their least and largest relevance.
+        By label, their minimum and maximum relevance.
     """
 
     corpus: Corpus
@@ -178,7 +178,7 @@ class Source(ABC, Generic[P]):
     Attributes
     ----------
     spec : SourceSpec
-        Set on the class, and on an instance whose parameters change a property.
+        Set on the class, and on an instance if its parameters change a property.
 
     Raises
     ------
@@ -208,11 +208,11 @@ class Source(ABC, Generic[P]):
             raise UsageError(message, todo=f"Use one of {', '.join(self.spec.poolings)}.")
 
     def tokenizer(self) -> str | None:
-        """Return the name of the tokenizer whose tokens the source reads from the corpus (`ptb`), or None."""
+        """Return the name of the tokenizer (`ptb`) if the source reads its tokens from the corpus, or None."""
         return None
 
     def input_labels(self) -> tuple[str, ...]:
-        """Return the labels that the source is made of or gated by. They are encoded first and opened with it."""
+        """Return the labels that the source combines or uses as a gate. They are encoded first and opened with it."""
         return ()
 
     def gate(self) -> str | None:
@@ -220,14 +220,14 @@ class Source(ABC, Generic[P]):
         return None
 
     def is_pairwise(self) -> bool:
-        """Return True if the source scores pair by pair, or is made of a label that does.
+        """Return True if the source scores pair by pair, or combines a label that does.
 
         Every pair then has its own cost, so blocks of arbitrary captions are too expensive.
         """
         return self.spec.kind == "pairs"
 
     def supports(self, what: Capability) -> str | None:
-        """Return None if the source can do something, else the reason why not."""
+        """Return None if the source has a capability, otherwise the reason why it does not."""
         if what == "index" and self.spec.kind != "vectors":
             return f"faiss searches vectors, and {self.spec.name} has none"
         if what == "lookup" and self.is_pairwise():
@@ -235,7 +235,7 @@ class Source(ABC, Generic[P]):
         return self.spec.refused.get(what)
 
     def require(self, what: Capability) -> None:
-        """Raise UsageError, with the reason, if the source cannot do something."""
+        """Raise UsageError, with the reason, if the source does not have a capability."""
         if (reason := self.supports(what)) is not None:
             name = "scores of new texts" if what == "query" else what
             raise UsageError(f"{self.spec.name} has no {name}: {reason}", todo="Use a label of another source.")
@@ -250,7 +250,7 @@ class Source(ABC, Generic[P]):
         Parameters
         ----------
         folder, manifest : Path, Manifest
-            Of the encoding, whose files are verified.
+            Folder and manifest of the encoding. Its files have been verified.
         opened : callable
             Opens the encoding.
         config : mapping
@@ -264,7 +264,7 @@ class Source(ABC, Generic[P]):
         """Raise if the source cannot be made of these encodings, by label, of its `input_labels`."""
 
     def with_documents(self, corpus: Corpus, images: range | None = None) -> Self:
-        """Return the source with document frequencies of a corpus, which encodings of other corpora take from it.
+        """Return the source with the document frequencies of a corpus, for encodings of other corpora.
 
         Sources without document frequencies, and those that have them already, return themselves.
 
@@ -306,13 +306,14 @@ class Source(ABC, Generic[P]):
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
         """Yield the steps of the encoding of some rows, and then set the metadata (see `relabel.store.workdir`).
 
-        By default there are none. Most sources have one task per shard (see `relabel.sources.shards`). Models and
-        tables are loaded by the first task that needs them, and are kept. The bytes of a shard must not depend on other
-        shards, so a batch never crosses a shard. Every process that works on the encoding requests the steps.
+        The default implementation does not yield any. Typically, a source has one task per shard (see
+        `relabel.sources.shards`). Models and tables are loaded by the first task that needs them, and are kept. The
+        bytes of a shard must not depend on other shards, so a batch never crosses a shard. Every process that works on
+        the encoding requests the steps.
 
-        A row that cannot be encoded fails alone: its shard gives the reason in the column `failed`, and the manifest
-        counts it. `--retry-failed` encodes again. Raise an error only if every row would fail. `Work.warn` takes what a
-        user must know; what is known before a step is shown before the work on it.
+        A row that cannot be encoded does not affect other rows: its shard gives the reason in the column `failed`, and
+        the manifest counts it. `--retry-failed` encodes again. Raise an error only if every row would fail. Pass
+        warnings for the user to `Work.warn`, before the step that they concern if possible.
 
         Parameters
         ----------

@@ -1,8 +1,8 @@
 """Relevance of an opened encoding: the scores of reference sets and captions, and optional capabilities.
 
-A subclass implements `Relevance.pairs` and `Relevance.query`. All other methods have a default, which is either slower
-than a specialised one (`block`, `set_pairs`) or states that the capability is absent (`finder`, `write_lookup`).
-`relabel.sources` shows a complete source.
+A subclass implements `Relevance.pairs` and `Relevance.query`. All other methods have a default. It is either slower
+than a specialised implementation (`block`, `set_pairs`) or states that the capability is absent (`finder`,
+`write_lookup`). `relabel.sources` shows a complete source.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def positions_in(rows: Rows, encoded: range) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Relevance(ABC):
-    """An opened encoding, which scores any captions of its corpus.
+    """An opened encoding. It scores any captions of its corpus.
 
     Attributes
     ----------
@@ -78,8 +78,8 @@ class Relevance(ABC):
     pooling : Pooling
         Default of the calls that take a pooling.
     failed : (F,) int32
-        Corpus rows that could not be encoded, ascending. Relevance is NaN wherever one takes part, as the caption or
-        among the references that count. A failed row is no neighbour of any other row and has none itself.
+        Corpus rows that could not be encoded, ascending. The relevance of a pair is NaN if its caption or one of the
+        references that count has failed. A failed row does not have neighbours and is not a neighbour of any row.
     """
 
     corpus: Corpus
@@ -152,12 +152,12 @@ class Relevance(ABC):
 
     @abstractmethod
     def query(self, text: str, captions: Rows) -> Scores:
-        """Score N captions against one new text, which is the only reference.
+        """Score N captions against one new text as the only reference.
 
         Parameters
         ----------
         text : str
-            Text as typed by a person.
+            Raw text.
         captions : (N,) int32
             Corpus rows.
         """
@@ -179,7 +179,7 @@ class Relevance(ABC):
         return References(sets.indptr, self.positions(sets.rows).astype(np.int32))
 
     def unit_vectors(self) -> NDArray[np.float32] | None:
-        """Return the vectors whose cosine is the relevance, (len(rows), D) float32; None if there are none."""
+        """Return vectors that have the relevance as cosine, (len(rows), D) float32; None for other sources."""
         return None
 
     def write_lookup(self, work: Work) -> LookupArrays:
@@ -187,14 +187,14 @@ class Relevance(ABC):
         raise UsageError("it scores pair by pair", todo="Run `relabel export batches` instead.")
 
     def pairs_to_score(self, references: References, captions: Rows, total: int) -> int:
-        """Estimate how many of `total` pairs like the given P are scored one by one."""
+        """Estimate the number of pairs, of `total` pairs like the given P, that are scored one by one."""
         return total
 
 
 def block_of_pairs(relevance: Relevance, references: References, captions: Rows, pooling: Pooling | None) -> Scores:
     """Score each of M reference sets against each of N captions by `pairs`: (M, N) float64."""
     out = np.empty((len(references), len(captions)))
-    # The largest set bounds the number of single captions that one pair expands to.
+    # The size of the biggest set bounds the number of single captions that one pair expands to.
     largest = int(np.diff(references.indptr).max(initial=1))
     step = max(1, _BLOCK // max(1, len(captions) * largest))
     for a in range(0, len(references), step):
