@@ -20,7 +20,7 @@ def report(error: Exception) -> int:
 
 def _explain(error: Exception) -> tuple[str, int]:
     """Return the message of an error and its exit code."""
-    # A usage error of click, recognized by its method: typer carries a copy of click with classes of its own.
+    # A usage error of click, recognized by its method: typer carries a copy of click with separate classes.
     if (format_message := getattr(error, "format_message", None)) is not None:
         context = getattr(error, "ctx", None)
         command = "relabel" if context is None else context.command_path

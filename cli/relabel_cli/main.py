@@ -59,7 +59,7 @@ def run(load: Callable[[], Any]) -> int:
 
 
 def exit_on_interrupt() -> None:
-    """Make SIGINT end this process and its children, but not the processes forked from it, which their parent ends.
+    """Make SIGINT end this process and its children, but not the processes forked from it: their parent ends them.
 
     A SIGINT that is ignored from the start, as in a shell's background job, stays ignored.
     """
@@ -77,7 +77,7 @@ def exit_on_interrupt() -> None:
             for process in psutil.Process().children(recursive=True):
                 with suppress(psutil.Error):
                     process.kill()
-        # The line is last, since bars are drawn until the end; torchrun's first process alone writes it.
+        # The line is last, since bars are drawn until the end; only torchrun's first process writes it.
         if os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0":
             with suppress(OSError):
                 os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + f"{LINE}\n".encode())

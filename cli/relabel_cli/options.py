@@ -70,7 +70,7 @@ class SharedOptions(Parameters):
     labels: Path = Field(Path("labels"), description="Folder of all artefacts.")
     device: Device = Field("auto", description="auto is a GPU if there is one.")
     threads: int | None = Field(None, ge=1, le=4096, description="CPU threads. [default: all]")
-    memory: Memory = Field("4GiB", description="Working memory, beside the data.")
+    memory: Memory = Field("4GiB", description="Working memory, in addition to the data.")
     workers: int = Field(0, ge=0, le=4096, description="Processes of this machine.")
     scheduler: str | None = Field(None, description="Dask scheduler: tcp://HOST:8786.")
     shard: str | None = Field(None, pattern=_SHARE, description="I/N: make every N-th task, from I on.")
@@ -131,7 +131,7 @@ class SharedOptions(Parameters):
 
 
 class Command(TyperCommand):
-    """A command whose help lists the shared options in a section below its own."""
+    """A command with a separate section for the shared options in its help."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write one section each for arguments, options and shared options."""
@@ -195,7 +195,7 @@ def verb(
 
 
 def with_settings(advice: str, names: Collection[str]) -> str:
-    """Return advice about captions, with settings in place of options that a verb lacks. `names`: those that it has."""
+    """Return advice about captions, with settings instead of options that a verb lacks. `names`: those that it has."""
 
     def replace(match: re.Match[str]) -> str:
         name, value = match[2].replace("-", "_"), (match[3] or "").strip("'")
@@ -249,7 +249,7 @@ def split_names(values: list[str] | None) -> list[str]:
 
 
 def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Parameter:
-    """Return the option of a field, which is None by default; its help shows the field's default."""
+    """Return the option of a field. Its value is None by default; its help shows the field's default."""
     flags = _extra(info).get("flags", [f"--{name.replace('_', '-')}"])
     default = None if info.default is PydanticUndefined else info.default
     kind = _inner(info.annotation)
@@ -259,11 +259,11 @@ def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Par
         # A flag that is true by default needs a second form for false.
         flags = [f"{flags[0]}/--no-{flags[0][2:]}"]
     if get_origin(kind) is Literal and "val" in get_args(kind):
-        # A split, which several words name.
+        # A split: several words are accepted for it.
         help_text, metavar, callback = f"{help_text} One of: {', '.join(get_args(kind))}.", "<split>", check_split
         kind = str
     elif get_origin(kind) is Literal:
-        # Click breaks no line within a list of choices beside the name.
+        # Click does not break lines within a list of choices next to the name.
         help_text, metavar = f"{help_text} One of: {', '.join(get_args(kind))}.", f"<{name}>"
     elif get_origin(kind) is tuple or get_origin(kind) is list:
         # The option takes one value at a time. Typer supports no list of choices: the model checks them.

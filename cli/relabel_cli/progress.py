@@ -45,7 +45,7 @@ class Display(Progress):
 
     @contextmanager
     def bar(self, title: str, total: int | None, unit: str) -> Iterator[ProgressBar]:
-        """Show an activity while it runs. `total`: None for one whose amount is not known."""
+        """Show an activity while it runs. `total`: None if the amount of work is not known."""
         if not self._open:
             self._bars.start()
         number = self._bars.add_task(escape(title), total=total, unit=unit, visible=False)
@@ -68,7 +68,7 @@ class Display(Progress):
 
     @contextmanager
     def status(self, text: str) -> Iterator[None]:
-        """Show a text on a terminal while something runs whose amount is not known."""
+        """Show a text on a terminal while work of an unknown amount runs."""
         with self.bar(text, None, ""):
             yield
 

@@ -1,4 +1,4 @@
-"""The root command. Verbs are imported when they are called, so that `relabel --help` answers within a moment."""
+"""The root command. Verbs are imported when they are called, to keep `relabel --help` fast."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VERBS = {
     "tune": "Train or fit the model of a source.",
     "verify": "Read everything back against its manifest; name every file that differs.",
 }
-"""Verb to its line of help, which is the first line of its docstring."""
+"""Verb to its line of help, the first line of its docstring."""
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 1000}
 """Settings of every command. Help is as wide as the terminal, for which click's limit of 80 columns is raised."""
@@ -49,7 +49,7 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import one verb; raise with similar verbs if there is no such verb."""
+        """Import one verb; raise with similar verbs if it does not exist."""
         if cmd_name not in VERBS:
             advice = f"{choices(cmd_name, VERBS)} See `relabel --help`."
             raise UsageError(f"no such command {cmd_name!r}", todo=advice)
@@ -75,6 +75,6 @@ def root(context: typer.Context, show_version: Version = False) -> None:
         from importlib.metadata import version
 
         typer.echo(f"relabel {version('relabel-itr')}")
-    # `relabel` alone shows the help and succeeds, as a first try should.
+    # `relabel` without arguments shows the help and succeeds, as a first try should.
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())

@@ -1,4 +1,4 @@
-"""All parameters as pydantic models, which define params.yaml, the options of the command line and the defaults."""
+"""All parameters as pydantic models. They define params.yaml, the command-line options and the defaults."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Config(Parameters):
         return self._params(label).completed(self._params)
 
     def _params(self, label: str) -> SourceParams:
-        """Return the parameters of a label as they are given."""
+        """Return the parameters of a label as given, before defaults are completed."""
         if label in self.sources:
             return self.sources[label]
         presets = {name: {"source": name} for name in SOURCES} | PRESET_SOURCES
@@ -123,7 +123,7 @@ class Config(Parameters):
         raise UsageError(f"no label {label!r}", todo=choices(label, [*self.sources, *presets]))
 
     def source(self, label: str) -> Source[Any]:
-        """Return the source of a label. Its paths are absolute, so that it may work in a process of another folder."""
+        """Return the source of a label. Its paths are absolute, because a process in another folder may use it."""
         params = self.params(label)
         paths = {name: self._place(getattr(params, name), places) for name, places in params.paths.items()}
         return source_class(params.source)(params.model_copy(update=paths))
@@ -139,7 +139,7 @@ class Config(Parameters):
         if place is None or self._models is None:
             return value
         data, dataset = self._models
-        # Absolute, so that a missing folder is not looked up as a name on the hub.
+        # Absolute, because a missing folder would otherwise be looked up as a name on the hub.
         return str((data / place.format(dataset=dataset)).absolute())
 
     def with_parts(self, label: str) -> dict[str, Source[Any]]:
@@ -147,7 +147,7 @@ class Config(Parameters):
         return {label: self.source(label)} | self.parts(label)
 
     def parts(self, label: str, above: tuple[str, ...] = ()) -> dict[str, Source[Any]]:
-        """Return the sources of the parts and gates of a label, with those of their own parts, by label.
+        """Return the sources of the parts and gates of a label, with those of nested parts, by label.
 
         A label that is made of itself is an error. `above`: the labels that led to this one.
         """
@@ -164,13 +164,13 @@ class Config(Parameters):
 def load_config(path: Path | None, settings: list[str] = [], overrides: Mapping[str, Any] = {}) -> Config:  # noqa: B006
     """Read the parameters of a file, and override them.
 
-    `path`: YAML file. If None, ./params.yaml if it exists, else the defaults. `settings`: `a.b.c=value` (the value is
-    YAML), applied in order. `overrides`: dotted names to values, applied last; None is skipped.
+    `path`: YAML file. By default, ./params.yaml if it exists, otherwise the defaults. `settings`: `a.b.c=value` (the
+    value is YAML), applied in order. `overrides`: dotted names to values, applied last; None is skipped.
     """
     file = path or _FILE
     body = read_yaml(file) if path is not None or file.exists() else {}
     where = str(file) if body else "parameters"
-    # Before any settings, so that one of them can change a parameter of a default label.
+    # Before any settings, because a setting may change a parameter of a default label.
     body = {"sources": DEFAULT_SOURCES, **body}
     body = _drop_other_captions(body, with_settings(body, settings, overrides))
     return validate(Config, with_settings(body, settings, overrides), where)
@@ -179,7 +179,7 @@ def load_config(path: Path | None, settings: list[str] = [], overrides: Mapping[
 def params_file(labels: Path) -> Path | None:
     """Return the parameter file of a folder of labels if the working folder has none.
 
-    It lies beside the folder of labels, so that a notebook in another folder works with the parameters of its project.
+    It lies next to the folder of labels, so a notebook in another folder works with the parameters of its project.
     """
     beside = labels.parent / _FILE
     return beside if not _FILE.exists() and beside.exists() else None

@@ -19,7 +19,7 @@ def encode(
     parts = stages.label_splits(session, split)
     for part in parts:
         for name in names:
-            # A share waits for the parts of a label, which another command builds.
+            # A share waits for the parts of a label that another command builds.
             if session.runtime.shard is None:
                 stages.build_inputs(session, name, part)
             common.run(stages.encoding(session, name, part))

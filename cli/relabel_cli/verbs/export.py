@@ -55,7 +55,7 @@ def write(common: SharedOptions, labels: list[str], split: str | None, export: C
 
 
 def format_verb(kind: str) -> Any:
-    """Return the verb of one of `relabel.export.EXPORTS`, whose options are the parameters of the format."""
+    """Return the verb of one of `relabel.export.EXPORTS`. Its options are the parameters of the format."""
 
     def call(common: SharedOptions, label: Labels, split: SplitOption = None) -> None:
         write(common, label, split, lambda session, *rest: stages.format_export(session, kind, *rest))

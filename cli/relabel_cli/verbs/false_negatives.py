@@ -35,7 +35,7 @@ def false_negatives(
     if out is not None:
         write_text(out, csv_text([*found.records()]) + "\n")
     shown = [*found.records(slice(k))]
-    # Two lines per pair, so that the texts stand below each other, in full and at any width of the terminal.
+    # Two lines per pair align the texts below each other, in full and at any width of the terminal.
     rows = [("rank", *found.labels, "", "id", "text")]
     for rank, pair in enumerate(shown, 1):
         own, other = (" ".join(str(pair[name]).split()) for name in ("own_caption", "caption"))

@@ -34,7 +34,7 @@ def nearest(
             continue
         found[name] = answer
         if not common.as_json:
-            # Each as soon as it is known.
+            # Each label as soon as its result is available.
             typer.echo("\n".join(hit_lines(name, answer, query if len(found) == 1 else None)))
     hits = {name: [asdict(hit) for hit in answer] for name, answer in found.items()}
     legend = any(hit.same_image for answer in found.values() for hit in answer)
@@ -46,7 +46,7 @@ def nearest(
 
 
 def hit_lines(label: str, hits: Sequence[Hit], query: str | None) -> list[str]:
-    """Return the results of a label as lines. `query`: of the first label, whose lines begin with a head."""
+    """Return the results of a label as lines. `query`: header of the first label; None for the others."""
     rows = [] if query is None else [("label", "rank", "score", "id", "caption")]
     for rank, hit in enumerate(hits, 1):
         words = ("= " if hit.same_image else "") + " ".join(hit.text.split())

@@ -45,7 +45,7 @@ def run(
     common: SharedOptions,
     captions: Annotated[str | None, typer.Argument(help="Your captions: a file, folder or URL.")] = None,
     split: Annotated[str | None, split_option(LABELLED)] = None,
-    label: Annotated[list[str], label_option("to build", "all on a judged split, else export.labels")] = [],
+    label: Annotated[list[str], label_option("to build", "all on a judged split, otherwise export.labels")] = [],
     limit: Annotated[int | None, typer.Option(min=1, help="First images of each split, as another dataset.")] = None,
     mirror: Mirror = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the work, with rows, bytes and time.")] = False,
@@ -54,7 +54,7 @@ def run(
     """Do everything: fetch, ingest, tune, encode, judge, export; then print which label to use."""
     if captions is not None:
         check_captions(captions, common.labels)
-        # A parameter file describes captions of its own.
+        # A parameter file describes its own captions.
         common = common.model_copy(update={"dataset": common.dataset or dataset_name(captions)})
     common = common.model_copy(update={"overrides": common.overrides | {"ingest.limit": limit}})
     session = common.session()

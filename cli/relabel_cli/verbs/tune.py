@@ -16,7 +16,7 @@ from relabel.sources.sbert.tune import TuneSbertParams
 from relabel_cli.options import READ, WORKERS, SharedOptions, group, verb
 
 TRAIN = (*READ, "device", "threads", "rebuild")
-Out = Annotated[Path | None, typer.Option("--out", help="Folder of the model. [default: where labels read it]")]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder of the model. [default: the folder that labels read]")]
 
 
 def word2vec(common: SharedOptions) -> None:
@@ -49,7 +49,7 @@ def sbert(common: SharedOptions, out: Out = None) -> None:
 def model_text(metadata: Mapping[str, Any]) -> str:
     """Return one line per model and task: correlations with human scores, Pearson's r unless named."""
     groups = {f"STS-B {split}": measured for split, measured in metadata.get("stsb", {}).items()}
-    # The model has trained on the pairs of `seen`, whose figures are too high.
+    # The model has trained on the pairs of `seen`, so their figures are too high.
     for name, tasks in metadata.get("val", {}).items():
         groups |= {f"{task} val ({name})": measured for task, measured in tasks.items()}
     for task, fit in metadata.get("tasks", {}).items():

@@ -64,28 +64,28 @@ class IngestParams(Parameters):
     """Parameters of `relabel ingest`."""
 
     dataset: str = Field("coco", pattern=NAME, description="Name of the corpus.", json_schema_extra=SET_ONLY)
-    namespace: str | None = Field(None, pattern=NAME, description="Prefix of every id; else the dataset's name.")
-    format: Format | None = Field(None, description="Format of the captions; else guessed from the path.")
-    path: Path | None = Field(None, description="File or folder of captions; else the files of `relabel fetch`.")
+    namespace: str | None = Field(None, pattern=NAME, description="Prefix of every id; by default the dataset's name.")
+    format: Format | None = Field(None, description="Format of the captions; by default inferred from the path.")
+    path: Path | None = Field(None, description="File or folder of captions; by default the files of `relabel fetch`.")
     url: str | None = Field(None, description="File, folder or pattern of captions on a file system of fsspec.")
     caption_id_column: str | None = Field(
-        None, description="Tables: caption ids; else caption_id; '' makes them.", json_schema_extra=SET_ONLY
+        None, description="Tables: caption ids; by default caption_id; '' generates them.", json_schema_extra=SET_ONLY
     )
-    image_id_column: str | None = Field(None, description="Tables: image ids; else image_id, filename, url, ...")
-    text_column: str | None = Field(None, description="Tables: captions, or lists of them; else text or caption.")
+    image_id_column: str | None = Field(None, description="Tables: image ids; by default image_id, filename, url, ...")
+    text_column: str | None = Field(None, description="Tables: captions, or lists of them; by default text or caption.")
     split_column: str | None = Field(
-        None, description="Tables: column of splits; split if not given.", json_schema_extra=SET_ONLY
+        None, description="Tables: column of splits; by default split.", json_schema_extra=SET_ONLY
     )
     image_per_row: bool = Field(False, description="Tables: every row is an image, named by split and number.")
     in_split: NamedSplit | None = Field(
-        None, description="Tables: split of all captions; else that in the names of files, or train."
+        None, description="Tables: split of all captions; by default the split in the file names, or train."
     )
     columns: tuple[str, ...] = Field((), description="csv: columns of a file without a header, as in caption,url.")
     delimiter: str | None = Field(
         None,
         min_length=1,
         max_length=1,
-        description="csv: separator of fields; else a tab for .tsv, or that of the header: comma, tab, semicolon or |.",
+        description="csv: field separator; by default a tab for .tsv, or the header's: comma, tab, semicolon or |.",
         json_schema_extra=SET_ONLY,
     )
     quotes: bool = Field(
@@ -96,22 +96,22 @@ class IngestParams(Parameters):
     encoding: str | None = Field(
         None,
         pattern=r"^[A-Za-z0-9_-]+$",
-        description="Encoding of text; else UTF-8, or UTF-16 with a byte order mark.",
+        description="Text encoding; by default UTF-8, or UTF-16 with a byte order mark.",
         json_schema_extra=SET_ONLY,
     )
     records: str | None = Field(
         None,
-        description="json: key of the records, or a path as in data.items; else found.",
+        description="json: key of the records, or a path as in data.items; detected by default.",
         json_schema_extra=SET_ONLY,
     )
     lists: bool = Field(
         True,
-        description="A text such as ['a', 'b'] is a list of captions; false takes it as written.",
+        description="Read a text such as ['a', 'b'] as a list of captions; false: as one caption.",
         json_schema_extra=SET_ONLY,
     )
     bad_records: Literal["skip", "error"] = Field(
         "skip",
-        description="skip leaves out and counts empty captions and rows that do not parse; error refuses them.",
+        description="skip leaves out and counts empty captions and rows that do not parse; error stops at them.",
         json_schema_extra=SET_ONLY,
     )
     duplicates: Literal["keep", "drop"] = Field(
@@ -131,7 +131,7 @@ class IngestParams(Parameters):
         None, ge=1, le=1_000_000, description="scan: lines per image.", json_schema_extra=SET_ONLY
     )
     expected: Expected | None = Field(
-        None, description="Counts to check; else the published ones; {} for none.", json_schema_extra=SET_ONLY
+        None, description="Counts to check; by default the published ones; {} for none.", json_schema_extra=SET_ONLY
     )
     limit: int | None = Field(
         None, ge=1, le=2**31 - 1, description="First images of each split, as the dataset NAME-first-LIMIT."
@@ -144,7 +144,7 @@ class IngestParams(Parameters):
 
     @property
     def complete(self) -> str:
-        """Name of the dataset without a limit, which has the same files."""
+        """Name of the dataset without a limit. It has the same files."""
         return self.dataset if self.limit is None else _FIRST.sub("", self.dataset)
 
     @property
@@ -154,7 +154,7 @@ class IngestParams(Parameters):
 
     @property
     def counts(self) -> Expected:
-        """Expected counts: those of the parameters, else those of the published dataset; none with a limit."""
+        """Expected counts: those of the parameters or, by default, of the published dataset; none with a limit."""
         if self.limit is not None:
             return {}
         return PUBLISHED_COUNTS.get(self.dataset, {}) if self.expected is None else self.expected

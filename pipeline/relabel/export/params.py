@@ -42,16 +42,16 @@ class ExportWdsParams(Parameters):
     )
     join: str | None = Field(
         None,
-        description="What holds the id: key for the sample's key, else a name of its JSON, such as img2dataset's url "
+        description="Place of the id: key for the sample's key, or a name in its JSON, such as img2dataset's url "
         "or sha256; by default as the captions were ingested.",
     )
     layout: Literal["arrays", "samples"] = Field(
-        "arrays", description="arrays, which relabel_train.webdataset.join reads; samples: .json and .npy per key."
+        "arrays", description="arrays: for relabel_train.webdataset.join; samples: .json and .npy per key."
     )
     dtype: Type = Field("float16", description="Type of the vectors.")
     k: int = Field(10, ge=0, le=1_000_000, description="Neighbours per caption; 0 for none.", json_schema_extra=_K)
     captions_per_shard: ShardRows = Field(10_000, description="Captions per shard without image shards.")
-    allow_missing: bool = Field(False, description="Mark and count keys without a label, which are else an error.")
+    allow_missing: bool = Field(False, description="Mark and count keys without a label. By default they are an error.")
 
 
 class ExportBatchesParams(Parameters):
@@ -63,7 +63,7 @@ class ExportBatchesParams(Parameters):
     batch_size: Number | None = Field(None, description="Items per batch; by default 128, for neighbour 50.")
     epochs: Number = Field(1, description="Epochs to precompute.")
     seed: Seed = Field(0, description="Seed of the sampler.")
-    batches_per_epoch: Count | None = Field(None, description="Largest number per epoch; the first ones are kept.")
+    batches_per_epoch: Count | None = Field(None, description="Maximum number per epoch; the first ones are kept.")
     drop_last: bool = Field(
         True, description="Leave out the last batch of an epoch if it is short.", json_schema_extra=SET_ONLY
     )
@@ -76,7 +76,7 @@ class ExportBatchesParams(Parameters):
         False, description="random: every image once per epoch, with one caption.", json_schema_extra=SET_ONLY
     )
     neighbours: str | None = Field(
-        None, description="neighbour, graded: label whose neighbours share batches; by default the exported label."
+        None, description="neighbour, graded: label that defines the neighbours; by default the exported label."
     )
     k: int = Field(5, ge=0, le=1_000_000, description="neighbour: nearest items per batch.", json_schema_extra=_K)
     nearest: Number | None = Field(
@@ -126,7 +126,7 @@ class ExportTuplesParams(ExportSamplesParams):
 class ExportGroupsParams(ExportSamplesParams):
     """Parameters of queries with lists of positives and negatives."""
 
-    scale: float = Field(1.0, gt=0, le=1000, description="Factor of the scores, whose softmax trainers compute.")
+    scale: float = Field(1.0, gt=0, le=1000, description="Factor of the scores for a trainer's softmax.")
 
 
 class ExportTrecParams(Parameters):
@@ -160,7 +160,7 @@ class ExportCandidatesParams(Parameters):
 
     k: int = Field(10, ge=0, le=1_000_000, description="Nearest captions of each image.", json_schema_extra=_K)
     cxc: tuple[Task, ...] = Field(
-        (), description="Tasks of CxC whose judged pairs are added: sits, sts, sis. By comma or repeated."
+        (), description="Add the judged pairs of these tasks of CxC: sits, sts, sis. By comma or repeated."
     )
 
 

@@ -19,7 +19,7 @@ class JudgeParams(Parameters):
     """Parameters of the judgement."""
 
     split: Annotated[Literal["test", "val"], BeforeValidator(named_split)] = Field(
-        "test", description="CxC split; ECCV Caption has test alone."
+        "test", description="CxC split; ECCV Caption only has test."
     )
     tasks: tuple[Task, ...] = Field(
         TASKS, min_length=1, description="Tasks of CxC that labels are judged on.", json_schema_extra=SET_ONLY
@@ -31,8 +31,8 @@ class JudgeParams(Parameters):
     )
     ties: Literal["pessimistic", "row"] = Field(
         "pessimistic",
-        description="ECCV: among equals (within 1e-5 of the range) the query's own pair comes first, then what is not "
-        "positive; or the order of the corpus.",
+        description="ECCV: among ties (within 1e-5 of the range) the query's own pair comes first, then "
+        "non-positive items; or the order of the corpus.",
         json_schema_extra=SET_ONLY,
     )
     resamples: int = Field(
@@ -46,6 +46,6 @@ class JudgeParams(Parameters):
     )
     gate: str | None = Field(
         None,
-        description="Label whose 100 best candidates a pairs source (meteor) re-ranks on ECCV Caption; "
+        description="Label that selects the 100 candidates a pairs source (meteor) re-ranks on ECCV Caption; "
         "without, it is not ranked.",
     )

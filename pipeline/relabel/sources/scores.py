@@ -45,15 +45,15 @@ class ScoresParams(SourceParams):
 
     paths: ClassVar[Paths] = {"file": {None: None}}
     source: Literal["scores"] = "scores"
-    pooling: Pooling = Field("max", description="How a label in `missing` pools; given scores do not depend on it.")
+    pooling: Pooling = Field("max", description="Pooling of a label in `missing`; it does not affect given scores.")
     file: str | None = Field(
         None, description="Scores: .parquet, .csv or .jsonl with the columns image_id, caption_id and score."
     )
-    bounds: tuple[Bound, Bound] = Field((0.0, 1.0), description="Least and largest score; others are refused.")
+    bounds: tuple[Bound, Bound] = Field((0.0, 1.0), description="Minimum and maximum score; others are an error.")
     missing: Bound | str = Field(
         "refuse",
         description="Relevance of pairs without a score: refuse (an error), a number, or a label of vectors or "
-        "features, whose relevance is mapped below `bounds`.",
+        "features (its relevance is mapped below `bounds`).",
     )
 
     @property

@@ -26,7 +26,7 @@ class BertStsParams(SourceParams):
     pooling: Pooling = Field("max", description="Pooling of an image's references into one number.")
     model: str = Field(
         TUNED,
-        description="A cross-encoder with one label: `tuned` (made by `relabel tune bert_sts`), a folder, or a name on "
+        description="A cross-encoder with one output: `tuned` (from `relabel tune bert_sts`), a folder, or a name on "
         "the hub.",
     )
     images: str | None = Field(
@@ -43,7 +43,7 @@ class BertStsParams(SourceParams):
         ge=-1000,
         le=1000,
         description="Minimum score by the gate for a pair to be refined; null: 0.8 for a gate of GloVe vectors, as the "
-        "paper; for others, the threshold that costs at most 0.005 of r on CxC val, where it is chosen.",
+        "paper; for others, the threshold chosen on CxC val to reduce r by at most 0.005.",
     )
     dtype: ComputeType = Field("float32", description="Type of matrix products: float32 or bfloat16.")
 

@@ -46,7 +46,7 @@ class TuneBertStsParams(Parameters):
 
     base: str = Field(DEFAULT_MODEL, description="Encoder to start from: a folder, or a name on the hub.")
     epochs: int = Field(3, ge=1, le=10_000, description="Passes over the pairs, each pair in both orders.")
-    learning_rate: float = Field(1e-4, gt=0, le=1000, description="Largest learning rate; 2e-5 suits BERT-base.")
+    learning_rate: float = Field(1e-4, gt=0, le=1000, description="Maximum learning rate; 2e-5 suits BERT-base.")
     seed: Seed = Field(0, description="Seed of the new layers, the order of the pairs and dropout.")
 
 

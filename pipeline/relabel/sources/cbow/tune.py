@@ -54,7 +54,7 @@ class TuneWord2vecParams(Parameters):
     width: int = Field(100, ge=1, le=100_000, description="Dimensions of a vector.")
     epochs: int = Field(3, ge=1, le=10_000, description="Passes over the captions.")
     min_count: int = Field(
-        2, ge=1, le=1_000_000_000, description="Least number of occurrences of a word with a vector."
+        2, ge=1, le=1_000_000_000, description="Minimum number of occurrences of a word with a vector."
     )
     seed: Seed = Field(1, description="Seed of the random start and of skipping.")
 

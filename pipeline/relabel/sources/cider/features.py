@@ -17,7 +17,7 @@ F8 = NDArray[np.float64]
 MAX_SCORE = 10.0
 """Relevance of a caption to itself."""
 BOUNDS = (0.0, MAX_SCORE)
-"""Least and largest relevance."""
+"""Minimum and maximum relevance."""
 
 
 class Features(NamedTuple):

@@ -39,8 +39,8 @@ class FuseParams(SourceParams):
     )
     gate: str | None = Field(
         None,
-        description="Label whose 1,000 best candidates (k if that is more) a search for neighbours scores; null scores "
-        "all.",
+        description="Label that selects the 1,000 candidates (k if that is more) of a search for neighbours; null "
+        "scores all.",
     )
 
 

@@ -43,7 +43,7 @@ class MeteorParams(SourceParams):
     source: Literal["meteor"] = "meteor"
     pooling: Pooling = "set"
     gate: str | None = Field(
-        None, description="Label whose 1,000 best candidates a search for neighbours scores; null: no neighbours."
+        None, description="Label that selects the 1,000 candidates of a search for neighbours; null: no neighbours."
     )
 
 

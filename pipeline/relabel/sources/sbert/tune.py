@@ -74,7 +74,7 @@ class TuneSbertParams(Parameters):
     base: str = Field(DEFAULT_MODEL, description="The model to start from: a folder, or a name on the hub.")
     folds: int | None = Field(None, ge=2, le=1000, description="Models to train, each without a fold, and to average.")
     epochs: int = Field(3, ge=1, le=10_000, description="Passes over the captions.")
-    learning_rate: float = Field(1e-4, gt=0, le=1000, description="Largest learning rate.")
+    learning_rate: float = Field(1e-4, gt=0, le=1000, description="Maximum learning rate.")
     sis: float = Field(0.0, ge=0, le=1e6, description="Weight of pairs of images; those of captions have 1.")
     extra_datasets: tuple[SentenceSet, ...] = Field((), description="Train splits to learn from as well: stsb, sick.")
     seed: Seed = Field(1, description="Seed of batches and folds.")

@@ -73,7 +73,7 @@ class WmdParams(WordVectorParams):
     source: Literal["wmd"] = "wmd"
     pooling: Pooling = Field(
         "max",
-        description="How the distances of an image's references become one: max takes the least (the greatest "
+        description="Reduction of the distances of an image's references: max takes the minimum (the maximum "
         "relevance); set is the distance of sets of the log-ratio paper.",
     )
     tokenizer: Tokenizer = Field("ptb", description="ptb or lower_split.")
