@@ -2,9 +2,9 @@
 
 `relabel export batches` writes them.
 
-The folder holds `batches.json`, ids, `rows.npy` and `images.npy`, (n, B) int32 for all n batches, and for each shard of
-m batches `blocks-*.npy`, (m, B, B) float32. The last batch of an epoch may be short: its rows and images end in -1, its
-block in zeros.
+The folder holds `batches.json`, ids, `rows.npy` and `images.npy`, (n, B) int32 for all n batches, and `blocks-*.npy`,
+(m, B, B) float32 for each shard of m batches. The last batch of an epoch may be short: its rows and images are padded
+with -1, and its block with zeros.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Batch(NamedTuple):
     Attributes
     ----------
     rows : (B,) int32
-        Caption rows; entry i stands for the caption and for its image.
+        Caption rows; entry i represents the caption and its image.
     relevance : (B, B) float32
         r(image of rows[i], caption rows[j]); the labels of text queries are its transpose. In batches of images
         (``about.items``), r(image of rows[i], image of rows[j]).
@@ -84,10 +84,10 @@ class Batch(NamedTuple):
 
 
 class PrecomputedBatches:
-    """Precomputed batches, as `open_batches` returns them. ``batches[i]`` is batch i as new numpy arrays.
+    """Precomputed batches, opened with `open_batches`. ``batches[i]`` returns batch i as new numpy arrays.
 
-    Forked workers share the mapped files. A pickle holds the folder's name, and spawned workers open the folder
-    again.
+    Forked workers share the memory-mapped files. A pickle holds only the path of the folder, and spawned workers open
+    it again.
 
     Attributes
     ----------
@@ -184,7 +184,7 @@ class PrecomputedBatches:
 class PlanSampler(EpochSampler):
     """Numbers of the batches of each epoch, for ``DataLoader(batches, batch_size=None, sampler=PlanSampler(batches))``.
 
-    Iteration, `set_epoch` and `shard` are those of `samplers.EpochSampler`. The plan repeats after its last epoch.
+    Iteration, `set_epoch` and `shard` work as in `samplers.EpochSampler`. The plan repeats after its last epoch.
 
     Parameters
     ----------
@@ -202,15 +202,15 @@ class PlanSampler(EpochSampler):
 
 
 def open_batches(path: str | Path, verify: bool = False) -> PrecomputedBatches:
-    """Open precomputed batches. Its arrays are mapped and read on demand.
+    """Open precomputed batches. The arrays are memory-mapped and read on demand.
 
     Parameters
     ----------
     path : str or Path
         Folder written by `relabel export batches`.
     verify : bool
-        Compare every byte with the sha256 in `manifest.json`. False checks types, shapes and sizes, and finds every
-        file that was cut short.
+        Compare every byte with the sha256 in `manifest.json`. False checks only types, shapes and sizes; this detects
+        every truncated file.
 
     Raises
     ------

@@ -77,7 +77,7 @@ class Captions:
 
 
 def mark_usable(image: Rows, failed: NDArray[np.integer[Any]], references: int | None) -> NDArray[np.bool_]:
-    """Mark the captions that have a relevance (not NaN), as a candidate and as the reference of their image: (N,) bool.
+    """Mark the captions with a relevance that is not NaN, both as a caption and for their image: (N,) bool.
 
     `image`: (N,), captions of one image are neighbours. `failed`: positions of the captions without an encoding.
     `references`: number of an image's first captions that are its references; None: the caption itself ("first").
@@ -92,7 +92,7 @@ def mark_usable(image: Rows, failed: NDArray[np.integer[Any]], references: int |
 
 
 class Neighbours(Protocol):
-    """The nearest captions of a caption, as a lookup answers them."""
+    """Protocol of an object that returns the nearest captions of captions, such as a lookup."""
 
     def neighbours(
         self, rows: Rows, k: int, missing: Missing = ...
@@ -126,9 +126,9 @@ class StableRandom:
 
 
 class EpochSampler(ABC):
-    """Base class of what a `DataLoader` iterates, by torch's protocol: one epoch per iteration.
+    """Base class of the samplers that a `DataLoader` iterates: one epoch per iteration.
 
-    Without `set_epoch`, each iteration is the next epoch. Subclasses implement `epoch` with respect to `drop_last`, and
+    Without `set_epoch`, each iteration is the next epoch. Subclasses implement `epoch`, including `drop_last`, and
     `count` if an epoch takes long to list.
     """
 
@@ -152,7 +152,7 @@ class EpochSampler(ABC):
         yield from (batch.tolist() for batch in self.epoch(self._next - 1)[self._part])
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration, for example to resume. Later iterations continue from there."""
+        """Set the epoch of the next iteration, for example to resume. Later iterations continue from this epoch."""
         self._next = epoch
 
     @property
@@ -194,8 +194,8 @@ class Sampler(EpochSampler):
 
     Iteration, as by `DataLoader(dataset, batch_sampler=sampler)`, yields lists of int: the next epoch each time, or the
     epoch that `set_epoch` sets (Lightning and Accelerate call it). `shard` returns the sampler of one of several
-    processes. Subclasses implement `epoch`, (B,) int32 caption rows for each batch, no row twice in a batch, and
-    `count`.
+    processes. Subclasses implement `epoch` (int32 caption rows of shape (B,) for each batch, without repeated rows in a
+    batch) and `count`.
 
     Parameters
     ----------
@@ -249,15 +249,15 @@ class Sampler(EpochSampler):
 class RandomBatchSampler(Sampler):
     """Batches with each caption once per epoch, in random order.
 
-    The released code of VSE++ and its successors (SCAN, VSE-infinity, SGRAF, CVSE, ladder) does the same: every caption
-    is a sample, and captions of one image may meet. At B = 128 about 20% of Flickr30K's batches and 6% of COCO's hold
-    two captions of one image (29,000 and 113,287 images).
+    This is the sampling of the released code of VSE++ and its successors (SCAN, VSE-infinity, SGRAF, CVSE, ladder):
+    every caption is a sample, and a batch may hold several captions of one image. At B = 128 about 20% of Flickr30K's
+    batches and 6% of COCO's hold two captions of one image (29,000 and 113,287 images).
 
     Parameters
     ----------
     one_caption_an_image : bool
-        Use each image once per epoch instead, with one of its captions, drawn again every epoch: no two captions of one
-        image meet, and an epoch is a fifth as long. No released code does this, but the losses' definitions assume it.
+        Use each image once per epoch, with one random caption. A batch then never holds two captions of one image, and
+        an epoch has a fifth of the length. The losses' definitions assume this, but released code does not do it.
 
     Examples
     --------
@@ -425,10 +425,10 @@ class NeighbourBatchSampler(Sampler):
 
 
 class GradedBatchSampler(Sampler):
-    """Batches in which each caption meets candidates at every level of relevance.
+    """Batches that contain, for each caption, candidates at every level of relevance.
 
     Relevance is cut by thresholds t_1 > t_2 > ... > t_L into levels: level 1 is r >= t_1, level l is
-    t_l <= r < t_(l-1). Captions below t_L meet by chance. An epoch uses each caption once:
+    t_l <= r < t_(l-1). Captions below t_L are in a batch only by chance. An epoch uses each caption once:
 
     1. The candidates of a caption are the usable captions of other images among its `depth` nearest, each at the level
        of its score.
@@ -446,9 +446,9 @@ class GradedBatchSampler(Sampler):
     neighbours : Neighbours
         With at least `depth` neighbours of every caption.
     levels : sequence of float
-        Falling thresholds in the source's range; `quantile_levels` derives them from the data.
+        Descending thresholds in the source's range; `quantile_levels` derives them from the data.
     group : int
-        Largest number of captions of a group, at least 2.
+        Maximum number of captions of a group, 2 or more.
     siblings : bool
         Allow two captions of one image in one group (two groups of a batch may always hold two).
     depth : int
@@ -561,12 +561,12 @@ class GradedBatchSampler(Sampler):
 def quantile_levels(
     captions: Captions, neighbours: Neighbours, quantiles: Sequence[float], *, depth: int, seed: int = 0
 ) -> tuple[float, ...]:
-    """Return thresholds that the given shares of all candidates reach, falling.
+    """Return the thresholds that the given fractions of all candidates reach, in descending order.
 
     Parameters
     ----------
     quantiles : sequence of float
-        Rising, in 0..1, of all candidates (step 1 of `GradedBatchSampler`): 0.1, 0.5, 0.9 make levels of the best
+        Ascending, 0..1, of all candidates (step 1 of `GradedBatchSampler`): 0.1, 0.5, 0.9 make levels of the best
         tenth, the next four tenths and the four after them.
     depth : int
         Neighbours examined, of at most 5,000 captions drawn with `seed`.

@@ -94,18 +94,18 @@ class SideCarDescription(ExportDescription):
 
 @dataclass(slots=True)
 class SampleLabels:
-    """Labels of one sample: those of the n captions that its key carries.
+    """Labels of one sample: the labels of the n captions of its key.
 
     Attributes
     ----------
     image_id, image_row : str, int
-        Of the image, and its number in the corpus.
+        Id of the image, and its number in the corpus.
     caption_ids, caption_rows : list of n str, (n,) int32
         Ids and corpus rows.
     vectors, image_vector : (n, D) and (D,) float16 or float32, or None
         Unit vectors, of labels with vectors of captions and of images.
     neighbour_ids, neighbour_scores : lists of n lists of str and of float, or None
-        Of the most relevant captions of each caption, best first. None unless requested.
+        Ids and scores of the neighbours of each caption, best first. None unless requested.
     """
 
     image_id: str
@@ -142,7 +142,7 @@ class ShardLabels:
             return cls(_map_members(path))
 
     def sample(self, position: int, neighbours: bool = False) -> SampleLabels | None:
-        """Return the labels of the key at a position; None if it has none."""
+        """Return the labels of the key at a position; None for a key without labels."""
         start, stop = self._starts[position], self._starts[position + 1]
         if start == stop:
             return None

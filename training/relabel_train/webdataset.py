@@ -1,7 +1,7 @@
 """Labels of a side-car in webdataset's pipelines: a map step that joins them by key, and the block of a batch.
 
-The module does not import webdataset: the step takes and returns samples (dicts with `__key__` and `__url__`), and
-works in any loader that yields them.
+The module does not import webdataset. The step takes and returns samples (dicts with `__key__` and `__url__`), so it
+works in any loader that yields such samples.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STEM = re.compile(r"([^/\s?#'\"]+)\.(?:tar(?:\.\w+)?|tgz)(?=$|[\s?#'\"])")
 
 
 def open_sidecar(path: str | Path, verify: bool = True, cache: int = 64) -> SideCar:
-    """Open a side-car. Its shards are mapped when a sample of them is first asked for.
+    """Open a side-car. A shard is memory-mapped when one of its samples is first requested.
 
     Parameters
     ----------
@@ -98,15 +98,15 @@ class SideCar:
         key : str
             `__key__` of the sample.
         url : str, optional
-            `__url__` of the sample: its image shard. Without one, or for a shard of another name, the key is looked up
-            among those of all shards.
+            `__url__` of the sample: its image shard. If it is not given, or if the shard has another name, the key is
+            looked up in all shards.
         neighbours : bool
             Include the neighbours of the captions.
 
         Raises
         ------
         KeyError
-            If keys are unique in their shard only, and `url` names no shard of the side-car.
+            If keys are unique only within a shard, and `url` does not name a shard of the side-car.
         """
         name = self._shard_name(url) if url is not None else None
         if name is None:
@@ -224,20 +224,20 @@ class BlockCollate:
     sidecar : SideCar
     collate : callable, optional
         The trainer's collate function. It gets the samples without their labels; `default_collate` of torch by default.
-        A mapping gets the blocks under their names, a tuple or list at its end.
+        The blocks are added to a mapping under their names, and to a tuple or list at the end.
     field : str or int
-        Place of the labels in a sample.
+        Key or index of the labels in a sample.
     caption : str, int or callable, optional
-        Place in a sample of the number of its caption, from 0 in the order of the labels, or a function of the sample.
-        Without it each sample must have one caption.
+        Key or index of the caption's number in a sample, or a function of the sample that returns it. Captions are
+        numbered from 0 in the order of the labels. By default, each sample must have one caption.
     pooling : Pooling, optional
         The label's default if omitted.
 
     Raises
     ------
     ValueError
-        If the side-car has no vectors, or its keys lack captions of their images and the pooling is not "first". When
-        called, for a sample of several captions without a number.
+        If the side-car does not contain vectors, or its keys lack captions of their images and the pooling is not
+        "first". When called, if a sample has several captions and does not have a number.
 
     Examples
     --------

@@ -39,7 +39,7 @@ class SameImageBlocks:
 class ColumnNumbers:
     """Small numbers for the columns of a batch, in time that depends only on the batch.
 
-    Holds one array over all C columns per thread. Between calls it is -1 except in the first `kept` columns, which keep
+    Holds one array over all C columns per thread. Between calls it is -1 except in the first `kept` columns: these keep
     their number.
     """
 

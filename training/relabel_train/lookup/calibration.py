@@ -34,7 +34,7 @@ class Curve:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the knots ascend, and the values are in their ranges and never decrease."""
+        """True if the knots ascend, and the values are in their ranges and do not decrease."""
         limits = ((self.expected, self.own[0], HIGHEST), (self.probability, self.own[1], 1.0))
         rising = all(
             len(values) == len(self.relevance) and bool((np.diff([0.0, *values, most]) >= 0).all()) and 0 <= own <= most
@@ -45,8 +45,8 @@ class Curve:
     def evaluate(self, relevance: ArrayLike, scale: Scale, same_image: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return relevance on a scale of 0 to 1: float64 of the shape of `relevance`; NaN stays NaN.
 
-        `scale`: "relevance" returns it unchanged. `same_image`: marks pairs of an image and one of its own captions;
-        their value is `own`.
+        `scale`: "relevance" returns it unchanged. `same_image`: marks pairs of an image and its captions; their value
+        is `own`.
         """
         scores = np.asarray(relevance, np.float64)
         if scale == "relevance":

@@ -19,8 +19,8 @@ __all__ = ["DeviceLookup"]
 class DeviceLookup:
     """Relevance and same-image marks by corpus row, from vectors on a device. Made by `Lookup.to`.
 
-    Rows are tensors on the device, or anything that `torch.as_tensor` takes. Products are computed in float32, also of
-    float16 vectors and under autocast.
+    Rows are tensors on the device, or any value that `torch.as_tensor` accepts. Products are computed in float32, also
+    of float16 vectors and under autocast.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class DeviceLookup:
     def block(
         self, rows: Any, columns: Any = None, pooling: Pooling | None = None, missing: Missing = "raise"
     ) -> Tensor:
-        """Return what `Lookup.block` does, with its parameters and errors: float32 on the device."""
+        """Compute `Lookup.block` on the device, in float32. Parameters and errors are those of `Lookup.block`."""
         lookup, how = self.lookup, self.lookup._pooling(pooling)
         # Numbers of rows are small: they are checked and turned into references on the host.
         images = lookup._positions(_on_host(rows))

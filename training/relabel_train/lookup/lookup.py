@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from relabel_train.lookup.device import DeviceLookup
 
 _CELLS = 1 << 23
-"""Largest number of scores of single references in memory; larger blocks are filled in pieces."""
+"""Maximum number of scores of single references in memory; larger blocks are filled in pieces."""
 
 
 def open_lookup(path: str | Path, verify: bool = False) -> Lookup:
-    """Open a lookup. Its arrays are mapped and read on demand, so opening takes milliseconds.
+    """Open a lookup. Its arrays are memory-mapped and read on demand, so opening takes milliseconds.
 
     Parameters
     ----------
     path : str or Path
         Folder written by `relabel export lookup`.
     verify : bool
-        Compare every byte with the sha256 in `manifest.json` (about a second per GB). False checks types, shapes and
-        sizes, and finds every file that was cut short.
+        Compare every byte with the sha256 in `manifest.json` (about a second per GB). False checks only types, shapes
+        and sizes; this detects every truncated file.
 
     Raises
     ------
@@ -92,9 +92,10 @@ def _find_contradictions(about: Description, arrays: Mapping[str, NDArray[Any]])
 class Lookup(LookupRows):
     """Relevance, same-image marks and neighbours of captions, by corpus row.
 
-    An image is named by the row of any one of its captions. Captions without an encoding raise, or give NaN with
-    ``missing="nan"``; `captions` lists the others. Arrays are read-only maps of files, so forked workers share them.
-    A pickle holds the folder's name; spawned workers open the same files without verifying them again.
+    Pass the row of any of its captions to select an image. Captions without an encoding raise an error, or give NaN
+    with ``missing="nan"``; `captions` returns all other captions. Arrays are read-only memory maps, so forked workers
+    share them. A pickle holds only the path of the folder; spawned workers open the same files without verifying them
+    again.
 
     Attributes
     ----------
@@ -104,7 +105,7 @@ class Lookup(LookupRows):
     rows : range
         Corpus rows covered.
     arrays : dict of str to ndarray
-        Read-only maps of all arrays by name, as in relabel_train.lookup.format.
+        Read-only memory maps of all arrays by name, as in relabel_train.lookup.format.
 
     Examples
     --------
@@ -169,8 +170,8 @@ class Lookup(LookupRows):
     def captions(self, pooling: Pooling | None = None) -> Captions:
         """Return the captions with a relevance that is not NaN, for samplers.
 
-        Unless the pooling, by default the label's, is "first", all captions of an image are left out if one of its
-        references has no encoding.
+        If one of the references of an image does not have an encoding, all captions of the image are left out, unless
+        the pooling (by default the label's) is "first".
         """
         first = (pooling or self.about.pooling) == "first"
         usable = mark_usable(self._image, self.arrays["failed"], None if first else self.about.references)
@@ -185,39 +186,38 @@ class Lookup(LookupRows):
         dtype: DTypeLike = np.float32,
         missing: Missing = "raise",
     ) -> NDArray[Any]:
-        """Return the exact relevance of images (rows) and captions (columns); its transpose is the text direction.
+        """Return the exact relevance of images (rows) and captions (columns). Transpose it for text-to-image retrieval.
 
         Parameters
         ----------
         rows : (B_images,) int
-            One caption of each image: its row, or what `rows_of` takes. "first": that caption stands for the image;
-            otherwise its references do
-            (``about.references`` first captions).
+            One caption of each image: its row, or a name that `rows_of` accepts. With pooling "first", this caption
+            represents the image, otherwise the image's first ``about.references`` captions.
         columns : (B_captions,) int, optional
-            The captions, as `rows`; `rows` by default.
+            The captions, in the same form; `rows` by default.
         pooling : "first", "max", "mean" or "set", optional
             The label's default if omitted.
         out : (B_images, B_captions) float32 or float64, optional
-            Filled and returned.
+            Array to fill and return.
         dtype : float32 or float64
-            Of the result without `out`; products are computed in it.
+            Dtype of the products, and of the result if `out` is not given.
         missing : "raise" or "nan"
             Raise for captions without an encoding, or return NaN for them.
 
         Returns
         -------
         (B_images, B_captions)
-            Within ``about.bounds``. Equal captions of a label with vectors have 1 up to the rounding of float32, even
-            if the vectors are stored in float16. Products of float32 vectors differ in their last bits between BLAS
-            libraries; use float64 if that matters.
+            Relevance within ``about.bounds``. For labels with vectors, equal captions have relevance 1 up to the
+            rounding of float32, even if the vectors are stored in float16. Products of float32 vectors differ in their
+            last bits between BLAS libraries; use float64 if that matters.
 
         Raises
         ------
         IndexError
-            Naming the first row that is not covered.
+            If a row is not covered. The message names the first one.
         ValueError
-            If the source does not support the pooling, `out` does not fit, or a caption or a reference of an image
-            has no encoding; names it.
+            If the source does not support the pooling, `out` does not fit, or a caption or a reference of an image does
+            not have an encoding. The message names it.
         """
         how, images = self._pooling(pooling), self._positions(rows)
         captions = images if columns is None else self._positions(columns)
@@ -247,7 +247,7 @@ class Lookup(LookupRows):
 
         BCLS sets alpha of its Kendall losses to it, "around 0.2" for the authors' label (Li et al., arXiv 2210.11319).
         Captions are compared one by one (pooling "first"), in both orders, and not with themselves. Captions without an
-        encoding are left out. ValueError if no image has two others.
+        encoding are left out. ValueError if no image has two captions with an encoding.
 
         Examples
         --------
@@ -272,13 +272,13 @@ class Lookup(LookupRows):
     def neighbours(
         self, rows: ArrayLike, k: int | None = None, missing: Missing = "raise"
     ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.bool_]]:
-        """Return the k most relevant captions of each of B captions, best first, ties by row, itself left out.
+        """Return the k nearest captions of each of B captions, best first and ties by row, without the caption itself.
 
         Parameters
         ----------
         rows : (B,) int
         k : int, optional
-            At most ``about.neighbours["width"]``, the default.
+            1 to ``about.neighbours["width"]``, the default.
         missing : "raise" or "nan"
             Raise for captions that have fewer than k neighbours (none without an encoding), or pad their lists with row
             -1 and score NaN.
@@ -293,9 +293,9 @@ class Lookup(LookupRows):
         Raises
         ------
         ValueError
-            If the lookup has no neighbours, or not k of them; names the caption that has fewer.
+            If the lookup does not have neighbours, or a caption has fewer than k. The message names the caption.
         IndexError
-            Naming the first row that is not covered or has no neighbours.
+            If a row is not covered or does not have neighbours. The message names the first one.
         """
         about = self.about.neighbours
         if about is None:
@@ -333,9 +333,9 @@ class Lookup(LookupRows):
         return found
 
     def table(self) -> pyarrow.Table:
-        """Return caption_id, image_id, position and text of all captions, by row: a table of Arrow.
+        """Return an Arrow table with caption_id, image_id, position and text of all captions, one row per caption.
 
-        `position` counts the captions of an image from 0. The same table is the file `captions.csv` of the lookup.
+        `position` counts the captions of an image from 0. The table is read from the file `captions.csv` of the lookup.
         """
         import pyarrow as pa
         from pyarrow import csv
@@ -350,7 +350,8 @@ class Lookup(LookupRows):
     def at_lines(self, index: ArrayLike, captions_per_image: int) -> NDArray[np.int32]:
         """Return the rows of lines of `SPLIT_caps.txt`, as `relabel export scan` writes them.
 
-        The loaders of VSE-infinity, SGRAF, NAAF and CHAN know a caption by its line: the `index` of their items.
+        The loaders of VSE-infinity, SGRAF, NAAF and CHAN identify a caption by its line number, the `index` of their
+        items.
 
         Parameters
         ----------
@@ -377,7 +378,7 @@ class Lookup(LookupRows):
         return (positions + self.rows.start).astype(np.int32)
 
     def _same(self, positions: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Compare images. A row that is not covered is of another image, since coverage never cuts an image."""
+        """Mark rows of the same image. An image is covered completely, so rows not covered are of other images."""
         columns = rows.astype(np.int64) - self.rows.start
         inside = (columns >= 0) & (columns < len(self))
         return np.asarray(inside & (self._image[np.where(inside, columns, 0)] == self._image[positions][:, None]))
@@ -389,8 +390,8 @@ def open_blocks(
     sizes: Mapping[str, int],
     params: Mapping[str, Any],
 ) -> Blocks:
-    """Return what fills the blocks of a kind; parameters are those of `Description`."""
-    # They count what an array lists.
+    """Return the object that fills the blocks of a kind. Parameters are those of `Description`."""
+    # A size is the length of a list that an array stores.
     if max(sizes.values(), default=0) > max(array.size for array in arrays.values()):
         raise ValueError(f"wrong values of sizes: {sizes}")
     if kind == "vectors":

@@ -1,4 +1,4 @@
-"""Rows of a lookup: the captions and images that they name, and what stands for them in a block."""
+"""Rows of a lookup: ids of captions and images, and the references that represent an image in a block."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class LookupRows:
         Raises
         ------
         KeyError
-            Naming captions that are not covered.
+            If a caption is not covered. The message names such captions.
 
         Examples
         --------
@@ -120,7 +120,7 @@ class LookupRows:
 
     @cached_property
     def _ids_have_positions(self) -> bool:
-        """Whether caption ids are made of image and position."""
+        """True if caption ids consist of image id and position."""
         return self._caption_ids.names([0])[0].startswith(f"{self._image_ids.names([0])[0]}#")
 
     def rows_of_images(self, image_ids: Iterable[str | bytes]) -> NDArray[np.int32]:
@@ -129,7 +129,7 @@ class LookupRows:
         return (positions + self.rows.start).astype(np.int32)
 
     def _pooling(self, pooling: Pooling | None) -> Pooling:
-        """Return a pooling that the label supports, its default for None; raises ValueError for another one."""
+        """Return a supported pooling, the label's default for None; raise ValueError for other poolings."""
         how = pooling or self.about.pooling
         if how not in self.about.poolings:
             fine = ", ".join(self.about.poolings)
@@ -137,7 +137,7 @@ class LookupRows:
         return how
 
     def _references(self, positions: NDArray[np.int64], pooling: Pooling) -> PaddedReferences:
-        """Return the references that stand for the images of captions."""
+        """Return the references that represent the images of captions."""
         most = self.about.references
         return PaddedReferences.of_images(self._image, self._indptr, positions, most, pooling == "first")
 

@@ -1,8 +1,8 @@
 """Losses that learn from graded labels, one family per file. They depend only on torch.
 
 Losses of scores are called `loss(scores, relevance, same_image)`, losses of embeddings `loss(embeddings, distances,
-same_image)`. `loss.terms(...)` returns the named parts. docs/losses.md compares them; docs/deviations.md lists every
-point in which a paper, its released code and a default of this package differ.
+same_image)`. `loss.terms(...)` returns the named parts. docs/losses.md compares the losses. docs/deviations.md lists
+every difference between a paper, its released code and the defaults of this package.
 """
 
 try:

@@ -19,7 +19,7 @@ Parts = dict[str, Tensor]
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise for a value that is not among `choices`."""
+    """Raise ValueError for a value that is not one of `choices`."""
     if value not in choices:
         raise ValueError(f"{name} is {value!r}, not one of {', '.join(map(repr, choices))}")
 
@@ -38,15 +38,15 @@ def check_number(name: str, value: float, above: float | None = None, at_least: 
 class RelevanceLoss(nn.Module):
     """Base class of losses of a batch's scores, given its labels: `loss(scores, relevance, same_image)`.
 
-    Rows are images, columns captions; the pair (V_i, T_i) is on the diagonal. Image-to-text queries are the rows,
-    text-to-image queries the rows of the transposes. The labels of a caption are its column, r(V_j, T_i), as in the
+    Rows are images and columns are captions; the pair (V_i, T_i) is on the diagonal. Image-to-text queries are the
+    rows, and text-to-image queries are the columns. The labels of a caption are its column, r(V_j, T_i), as in the
     papers (docs/deviations.md: S-NDCG's released code reads rows). Subclasses implement `per_query` or
     `both_directions`.
 
     Parameters
     ----------
     reduction, directions : "sum" or "mean"
-        Over the queries of one direction, and over image-to-text and text-to-image.
+        Reduction over the queries of one direction, and over the two directions.
 
     Raises
     ------
@@ -55,13 +55,14 @@ class RelevanceLoss(nn.Module):
 
     Notes
     -----
-    Losses compute in float32 at least, also under autocast, and their labels carry no gradient. Labels are compared
-    with thresholds and edges of windows up to a tolerance for the rounding of their dtype (`label_tolerance`).
+    Losses compute in float32 or float64, also under autocast. Labels are detached. Labels are compared with thresholds
+    and edges of windows up to a tolerance for the rounding of their dtype (`label_tolerance`).
 
-    Values of labels are checked on the CPU. On another device a check waits for all queued work, so it is left to
-    torch's anomaly mode, ``torch.autograd.set_detect_anomaly(True)``. Compiled code checks no values.
+    Values of labels are checked on the CPU. On other devices a check would wait for all queued work, so values are
+    checked only in torch's anomaly mode, ``torch.autograd.set_detect_anomaly(True)``. Compiled code does not check
+    values.
 
-    A loss takes memory and time O(B^2) and square scores, unless it says otherwise.
+    Unless stated otherwise, a loss takes memory and time O(B^2) and requires square scores.
 
     Examples
     --------
@@ -109,9 +110,9 @@ class RelevanceLoss(nn.Module):
         scores : (B_images, B_captions) float
             s(V_i, T_j).
         relevance : (B_images, B_captions) float
-            r(V_i, T_j), in the range that the loss states; may be None for a loss without labels.
+            r(V_i, T_j), in the range of the loss; may be None for a loss without labels.
         same_image : (B_images, B_captions) bool, optional
-            Whether caption j is one of image i's own. Such pairs are never negatives. The diagonal is always own.
+            True if caption j belongs to image i. Such pairs are never negatives. The diagonal is always True.
         ignore : (B_images, B_captions) bool, optional
             Likely false negatives: pairs of different images that count neither as negatives nor as positives. Only for
             losses with negatives.

@@ -24,9 +24,9 @@ class GradedSigmoidLoss(RelevanceLoss):
     """Sum over items j of the binary cross-entropy of sigmoid(t s_j + b) against the label r_j, a mean over queries.
 
     The loss of SigLIP (Zhai et al., ICCV 2023, arXiv 2303.15343): -(1 / B) sum over i, j of log sigmoid(z_ij (t s_ij +
-    b)), where z is 1 for pairs and -1 for all others. That is the cross-entropy against targets 1 and 0. Targets
-    between them are graded labels, read as probabilities of relevance, as in BiXSE (Tsirigotis et al., arXiv
-    2508.06781): -(1 / B) sum over i, j of r_ij log sigmoid(t s_ij + b) + (1 - r_ij) log sigmoid(-t s_ij - b).
+    b)) with z = 1 for pairs and -1 for all others. This is the cross-entropy with targets 1 and 0. Targets between 0
+    and 1 are graded labels, read as probabilities of relevance, as in BiXSE (Tsirigotis et al., arXiv 2508.06781): -(1
+    / B) sum over i, j of r_ij log sigmoid(t s_ij + b) + (1 - r_ij) log sigmoid(-t s_ij - b).
 
     Parameters
     ----------

@@ -37,9 +37,9 @@ class KendallLoss(RelevanceLoss):
 
     Notes
     -----
-    Labels: cosines in [-1, 1] in the paper; this class accepts any range. There is no margin, as in Eq. 5, 17 and 19;
-    only the gradient analysis of the paper (Eq. 6-9) shows one. The diagonal is a positive by its label 1. With
-    `same_image` a query's own items are never the lower one of a pair. Scores need not be square. Exact value and
+    Labels: cosines in [-1, 1] in the paper; this class accepts any range. The loss does not have a margin, as in Eq. 5,
+    17 and 19; only the gradient analysis of the paper (Eq. 6-9) shows one. The diagonal is a positive by its label 1.
+    With `same_image` a query's own items are never the lower one of a pair. Scores need not be square. Exact value and
     gradient by sorting: time O(B^2 log B); a broadcast takes O(B^3) time and memory.
 
     Examples

@@ -48,7 +48,7 @@ class LadderLoss(RelevanceLoss):
         with r >= theta_(l-1), the query's own pair included.
     fillers : bool
         Only with "hard" and "cumulative". As in the released code, items on the other side enter the minimum as 1 and
-        the maximum as 0. A query whose lower items all score below 0 then has a loss. In the paper, and by default, an
+        the maximum as 0. A query then has a loss if all its lower items score below 0. In the paper, and by default, an
         empty set has loss 0.
     reduction, directions : "sum" or "mean"
         "sum", as the paper.

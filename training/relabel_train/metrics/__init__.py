@@ -1,7 +1,7 @@
-"""Retrieval metrics on numpy; `retrieval_report` computes all that apply. Kendall's tau of long lists needs scipy.
+"""Retrieval metrics in numpy. `retrieval_report` computes all that apply. Kendall's tau of long lists needs scipy.
 
 Names that end in `_percent` are 0..100. All other values are fractions, correlations, ranks counted from 1 or
-distances. Ties are `pessimistic` by default: the less relevant of equal scores comes first.
+distances. Ties are `pessimistic` by default: among equal scores, the less relevant item comes first.
 """
 
 from relabel_train.metrics.binary import (

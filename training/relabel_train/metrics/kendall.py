@@ -11,7 +11,7 @@ from relabel_train.metrics.ranking import RankedLabels
 from relabel_train.metrics.scores import check_ordered
 
 _FEW = 128
-"""Length of lists whose pairs are compared directly: calls of scipy would take ten times as long."""
+"""Maximum length of lists to compare pairs directly: for short lists, scipy takes ten times as long."""
 Taus = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 

@@ -1,4 +1,4 @@
-"""Positives of queries: a dataset's own pairs, or those found later by people (ECCV Caption, CxC)."""
+"""Positives of queries: a dataset's own pairs, or pairs annotated later (ECCV Caption, CxC)."""
 
 from __future__ import annotations
 
@@ -115,14 +115,14 @@ def positives_of(
         Positive captions of image queries, positive images of caption queries. A positive outside the gallery cannot be
         retrieved but counts in R. A query without positives is left out.
     image_ids, caption_ids : sequence of M and of N ids
-        Of the rows and columns of the scores.
+        Ids of the rows and columns of the scores.
     partial : bool
-        Whether queries outside the gallery are left out; by default they raise.
+        Leave out queries outside the gallery. By default they raise an error.
 
     Raises
     ------
     ValueError
-        Naming the first duplicate id, or the first query outside the gallery.
+        If an id occurs twice, or a query is outside the gallery. The message names the first one.
 
     Examples
     --------
@@ -149,10 +149,10 @@ def read_positives(
 ) -> Positives:
     """Read positives in the format of eccv_caption: two JSON files, {query id: [ids]}, numbers without a namespace.
 
-    ``eccv_image_to_caption.json`` and ``eccv_caption_to_image.json``, or the two of CxC, lie in that package's `data`;
-    `relabel fetch eccv` gets them. They hold 1,261 image queries and 1,332 caption queries. Parameters and errors are
-    those of `positives_of`, ids are ``coco:770337``; ValueError also for a file of another format. Captions of
-    `without` are neither queries nor positives, and do not count in R.
+    ``eccv_image_to_caption.json`` and ``eccv_caption_to_image.json``, or the two files of CxC, are in the `data` folder
+    of that package; `relabel fetch eccv` downloads them. They hold 1,261 image queries and 1,332 caption queries.
+    Parameters and errors are those of `positives_of`, ids are ``coco:770337``; ValueError also for a file of another
+    format. Captions of `without` are neither queries nor positives, and do not count in R.
 
     Examples
     --------

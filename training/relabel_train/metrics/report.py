@@ -61,8 +61,8 @@ def retrieval_report(
     Parameters
     ----------
     scores : (M, N) array or tensor, or a pair of them, (M, D) and (N, D)
-        Images are rows, captions are columns, larger is better. A pair holds vectors: scores are their products,
-        computed in blocks. NaN is an error.
+        Rows are images, columns are captions, and larger scores are better. For a pair of arrays of vectors, scores are
+        their products, computed in blocks. NaN is an error.
     image_of_caption : (N,) int
         Row of each caption's image, as `own_positives` takes it.
     relevance : (M, N) array or tensor, or a function of (images, captions), optional
@@ -72,8 +72,8 @@ def retrieval_report(
         Sets such as `eccv` and `cxc`: R@K, mAP@R and R-Precision of each, only R@K of those in `recall_only`. Means are
         over the given queries: for CxC 24,972 of the 25,000 captions, as in eccv_caption.
     folds : int or (M,) int, optional
-        5 for COCO 1K: images are cut into this many consecutive parts of one size, each with its own captions, and
-        recalls, and NCS if there are labels, are means over folds. Alternatively the fold of each image.
+        Number of consecutive folds of equal size (5 for COCO 1K), or the fold of each image. Each fold contains its
+        images and their captions. Recalls and, if labels are given, NCS are means over folds.
     settings : ReportSettings, optional
 
     Raises
@@ -173,7 +173,7 @@ def _mean_of_folds(figures: Sequence[Figure]) -> Figure:
 
 
 def positive_figures(name: str, scores: Scores, positives: Positives, settings: ReportSettings) -> list[Figure]:
-    """Return R@K, mAP@R and R-Precision on positives found by people."""
+    """Return R@K, mAP@R and R-Precision on annotated positives."""
     if name in settings.recall_only:
         return _recalls(name, [_rank(scores, positives, settings)], settings)
     # R-Precision of the query with the most positives needs a list of that length.

@@ -18,13 +18,13 @@ class ReportSettings:
     ties : "pessimistic" or "row"
         Among equal scores the less relevant item comes first, or the lower row or column.
     recall_ks, ncs_ks : tuple of int
-        Three each; RSUM and Nsum add them up.
+        K of R@K and NCS, three each; RSUM and Nsum are their sums.
     cs_ks : tuple of int
-        Of CS@K.
+        K of CS@K.
     ndcg_ks : tuple of int or None
-        None is the complete list.
+        K of nDCG; None is the complete list.
     distance_ks : tuple of int
-        Of the mean label distance.
+        K of the mean label distance.
     semantic_ms : tuple of int
         Captions (images) that Semantic Recall adds to the relevant ones; empty omits it.
     label_top : float
@@ -48,7 +48,7 @@ class ReportSettings:
     Raises
     ------
     ValueError
-        Naming the first invalid setting.
+        If a setting is invalid. The message names the first one.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class Figure:
     i2t, t2i : float, optional
         Image queries over captions, caption queries over images.
     both : float, optional
-        The one number for both directions: RSUM and Nsum.
+        The value of both directions together, for RSUM and Nsum.
     queries : tuple of int
         Number of queries in the means, i2t and t2i.
     skipped : tuple of int

@@ -111,7 +111,8 @@ class LookupRelevance:
 def open_labels(relevance: Any, shape: tuple[int, int], hold: bool = True) -> Scores:
     """Wrap a matrix of labels, or a function of images and captions.
 
-    `hold`: whether a function is evaluated once for all labels if they fit; otherwise for the labels that are read.
+    `hold`: evaluate a function once for all labels if they fit into memory, and otherwise only for the labels that are
+    read.
     """
     # A matrix has no call; a tensor, also of a subclass that has one, is a matrix.
     if not callable(relevance) or hasattr(relevance, "detach"):
@@ -131,7 +132,7 @@ def open_labels(relevance: Any, shape: tuple[int, int], hold: bool = True) -> Sc
 def open_scores(scores: Any) -> Scores:
     """Wrap a matrix, or a pair of arrays of vectors; numpy's or torch's, on any device.
 
-    ValueError if it is neither, a score is NaN, or a vector holds a number that is not finite.
+    ValueError for other types, if a score is NaN, or if a vector holds a number that is not finite.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What trainings and evaluations of a model share: devices, models by name, checkpoints."""
+"""Shared parts of training and evaluation: devices, models by name, checkpoints."""
 
 from __future__ import annotations
 
