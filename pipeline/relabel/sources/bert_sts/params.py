@@ -43,7 +43,7 @@ class BertStsParams(SourceParams):
         ge=-1000,
         le=1000,
         description="Minimum score by the gate for a pair to be refined; null: 0.8 for a gate of GloVe vectors, as the "
-        "paper; for others, the threshold chosen on CxC val to reduce r by at most 0.005.",
+        "paper; for others, the threshold that reduces r on CxC val by at most 0.005.",
     )
     dtype: ComputeType = Field("float32", description="Type of matrix products: float32 or bfloat16.")
 

@@ -60,7 +60,7 @@ class PrecomputedParams(SourceParams):
     )
     captions: str | None = Field(
         None,
-        description="Vectors of captions: .parquet (id, vector), or .npy or .safetensors with the ids next to it in "
+        description="Vectors of captions: .parquet (id, vector), or .npy or .safetensors with ids next to it in "
         "NAME.ids.txt (.json, .npy).",
     )
     images: str | None = Field(None, description="Vectors of images, in the same formats; with `pooling: set`.")
