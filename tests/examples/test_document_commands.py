@@ -53,7 +53,7 @@ PREPARED = {
     ),
     r"relabel export lookup --label judge": ("encode --label judge --split train",),
     r"relabel nearest ": ("encode --label sbert --split test",),
-    r"relabel false-negatives": (
+    r"relabel (false-negatives|audit)": (
         "encode --label sbert,cider --split val",  # the judged split of the small corpus
         "neighbours --label sbert --candidates val",
         "correlate --cxc --split val --label sbert,cider",  # pages judge with other parameters
