@@ -89,7 +89,7 @@ def training(table: Table, args: Any, folder: Path) -> None:
 
 
 def index(table: Table, args: Any, folder: Path) -> None:
-    random_vectors(folder / "index", args.captions, WIDTH, "safetensors")
+    random_vectors(folder / "index", args.captions, WIDTH, "hf")
     words = ("export", "faiss", "--labels", "index", "--dataset", "benchmark", "--split", "test", "--quiet")
     choice = ("--label", "precomputed", "--index", f"IVF{args.captions // 100},Flat")
     given = ("--set", "sources.precomputed.captions=index/vectors.npy")

@@ -1,113 +1,163 @@
-"""Progress on stderr: bars on a terminal, a line every ten seconds elsewhere."""
+"""Progress on stderr: one line on a terminal; elsewhere a line for each artefact, and one a minute of long work."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, Task
 from rich.progress import Progress as Bars
+from rich.table import Column
+from rich.text import Text
 
 from relabel.core.runtime import Progress, ProgressBar
 from relabel.core.tables import duration
 from relabel_cli.terminal import escape
 
-_INTERVAL = 10.0  # seconds between lines without a terminal
+_INTERVAL = 60.0  # seconds between lines without a terminal
 _PERIOD = 600.0  # seconds of work from which the time left is estimated; a shard takes about one minute
-_TITLE = 26  # columns of a bar's title
+_TITLE = 36  # columns of a title with a count
+_STATUS = 56  # columns of a title without
+_BAR = 12  # columns of a bar; a line fits into 80 columns
 
 
 class Display(Progress):
-    """Tasks with title, count and time left, the innermost last.
+    """What a command is doing, with count and time left.
 
-    On a terminal each has a bar. Elsewhere the outermost prints a line at its end, and one every ten seconds before.
+    On a terminal it is one line: of several artefacts, it says which is made, and the time left is that of all.
+    Elsewhere an activity prints a line every minute, and its end if it took longer.
     """
 
     def __init__(self, console: Console) -> None:
-        # Every task has a title, a unit and a total, so that the count is text.
-        count = TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.fields[unit]}")
-        title = TextColumn(f"{{task.description:.{_TITLE}}}", markup=False)
         self._console, self._open = console, list[_Bar]()
-        self._artefacts: ProgressBar | None = None
+        self._left, self._total = dict[Path, float](), 0
         self._bars = Bars(
-            *(title, BarColumn(), count, TimeRemainingColumn()),
+            *(_Column(self._title), BarColumn(_BAR), _Column(_count), _Column(self._time_left)),
             console=console,
             speed_estimate_period=_PERIOD,
             get_time=time.monotonic,
+            transient=True,
             disable=not console.is_terminal,
         )
 
     @contextmanager
-    def bar(self, title: str, total: int, unit: str) -> Iterator[ProgressBar]:
-        """Show one task while it runs."""
+    def bar(self, title: str, total: int | None, unit: str) -> Iterator[ProgressBar]:
+        """Show an activity while it runs. `total`: None for one whose amount is not known."""
         if not self._open:
             self._bars.start()
-        number = self._bars.add_task(escape(title), total=total, unit=unit)
-        bar = _Bar(self._bars, number, lines=not (self._open or self._console.is_terminal))
+        number = self._bars.add_task(escape(title), total=total, unit=unit, visible=False)
+        task = next(task for task in self._bars.tasks if task.id == number)
+        outermost = total is not None and all(bar.task.total is None for bar in self._open)
+        bar = _Bar(self._bars, task, lines=outermost and not self._console.is_terminal)
         self._open.append(bar)
+        self._show()
         try:
             yield bar
             # Not in `finally`: a task that fails has no last line.
-            bar.say(f" in {time.monotonic() - bar.start:.1f} s")
+            if time.monotonic() - bar.start >= _INTERVAL:
+                bar.say(f" in {duration(time.monotonic() - bar.start)}")
         finally:
             self._open.remove(bar)
             self._bars.remove_task(number)
+            self._show()
             if not self._open:
                 self._bars.stop()
 
+    @contextmanager
+    def status(self, text: str) -> Iterator[None]:
+        """Show a text on a terminal while something runs whose amount is not known."""
+        with self.bar(text, None, ""):
+            yield
+
     def advance(self, n: int) -> None:
-        """Add n to the work of the innermost task."""
-        if self._open:
-            self._open[-1].advance(n)
+        """Add n to the work of the innermost activity with a known amount."""
+        if bar := next((bar for bar in reversed(self._open) if bar.task.total is not None), None):
+            bar.advance(n)
 
     @contextmanager
-    def artefacts(self, total: int) -> Iterator[None]:
-        """Show the bar of several artefacts on a terminal. Elsewhere their own lines tell more."""
-        if not self._console.is_terminal:
-            yield
-            return
+    def artefacts(self, seconds: Mapping[Path, float]) -> Iterator[None]:
+        """Number the artefacts that are made meanwhile; on a terminal, their lines are not printed."""
+        self._left, self._total = {**seconds}, len(seconds)
         try:
-            with self.bar("artefacts", total, "artefacts") as self._artefacts:
+            with self.status(""):
                 yield
         finally:
-            self._artefacts = None
+            self._left, self._total = {}, 0
 
-    def made(self, text: str) -> None:
-        """Count an artefact in the bar of several; without that bar, print its line."""
-        if self._artefacts is None:
+    def made(self, out: Path, text: str) -> None:
+        """Count an artefact among several on a terminal; otherwise print its line."""
+        self._left.pop(out, None)
+        if not (self._total and self._console.is_terminal):
             self.note(text)
-        else:
-            self._artefacts.advance()
 
     def note(self, text: str) -> None:
-        """Print one line, above the bars."""
+        """Print one line, above that of the progress."""
         self._console.out(escape(text), highlight=False)
+
+    def _show(self) -> None:
+        """Show only the innermost status, or the outermost bar: bars inside it are parts of its work."""
+        if not self._open:
+            return
+        known = [bar for bar in self._open if bar.task.total is not None]
+        shown = self._open[-1] if self._open[-1].task.total is None else known[0]
+        for bar in self._open:
+            self._bars.update(bar.task.id, visible=bar is shown)
+        # At once: an import may leave no time for the thread that draws.
+        self._bars.refresh()
+
+    def _title(self, task: Task) -> str:
+        number = min(self._total - len(self._left) + 1, self._total)
+        place = f"artefact {number} of {self._total}" if self._total else ""
+        return ": ".join(filter(None, (place, task.description)))[: _STATUS if task.total is None else _TITLE]
+
+    def _time_left(self, task: Task) -> str:
+        """Return the time left of the activity, or of all artefacts: the shown one is the first that is not made."""
+        seconds = task.time_remaining
+        if self._left:
+            current, *later = self._left.values()
+            seconds = max(current * (1 - task.percentage / 100), seconds or 0) + sum(later)
+        return duration(seconds) if seconds and seconds >= 1 else ""
+
+
+class _Column(ProgressColumn):
+    """A column of text."""
+
+    def __init__(self, text: Callable[[Task], str]) -> None:
+        super().__init__(Column(no_wrap=True))
+        self._text = text
+
+    def render(self, task: Task) -> Text:
+        return Text(self._text(task))
+
+
+def _count(task: Task) -> str:
+    unit = task.fields["unit"]
+    return "" if task.total is None else f"{task.completed:,.0f}/{task.total:,.0f} {unit}"
 
 
 class _Bar(ProgressBar):
-    """One task. `lines`: whether it prints lines."""
+    """One activity. `lines`: whether it prints lines."""
 
-    def __init__(self, bars: Bars, number: TaskID, lines: bool) -> None:
-        self._bars, self._lines = bars, lines
-        self._task: Any = next(task for task in bars.tasks if task.id == number)
+    def __init__(self, bars: Bars, task: Task, lines: bool) -> None:
+        self._bars, self._lines, self.task = bars, lines, task
         self.start = self._last = time.monotonic()
 
     def advance(self, n: int = 1) -> None:
-        self._bars.advance(self._task.id, n)
-        if time.monotonic() - self._last >= _INTERVAL and not self._task.finished:
+        self._bars.advance(self.task.id, n)
+        if time.monotonic() - self._last >= _INTERVAL and not self.task.finished:
             self._last = time.monotonic()
             # rich leaves the first count out of the rate: it is the work of an earlier run.
-            seconds = self._task.time_remaining
+            seconds = self.task.time_remaining
             self.say("" if seconds is None else f", {duration(seconds)} left")
 
     def reach(self, total: int) -> None:
-        self.advance(max(0, total - self._task.completed))
+        self.advance(max(0, total - int(self.task.completed)))
 
     def say(self, rest: str) -> None:
         """Print the count in a line."""
         if self._lines:
-            count = f"{self._task.completed:,} of {self._task.total:,} {self._task.fields['unit']}"
-            self._bars.console.out(f"{self._task.description}: {count}{rest}", highlight=False)
+            count = f"{self.task.completed:,} of {self.task.total:,} {self.task.fields['unit']}"
+            self._bars.console.out(f"{self.task.description}: {count}{rest}", highlight=False)

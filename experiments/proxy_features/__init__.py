@@ -86,7 +86,7 @@ def open_encoder(params: ProxyFeaturesParams, runtime: Runtime) -> tuple[Encode,
         file = find_vectors("glove", runtime.data)
         about = {"model": file.name, "noise": params.noise, "sha256": file.sha256()}
         return partial(word_vectors, file, most=params.vectors, noise=params.noise, seed=params.seed), about
-    files = find_model(params.model, None, runtime.progress)
+    files = find_model(params.model, runtime.progress)
     return partial(token_vectors, files.folder, most=params.vectors), {"model": params.model, "sha256": files.sha256()}
 
 

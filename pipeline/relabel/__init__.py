@@ -16,25 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from relabel.api import (
-        Label,
-        Scorer,
-        correlate,
-        encode,
-        export_label,
-        false_negatives,
-        ingest,
-        label,
-        load,
-        neighbours,
-        report,
-        run,
-        score,
-        verify,
-    )
+    from relabel.api import *  # noqa: F403
 
-__all__ = ["Label", "Scorer", "correlate", "encode", "export_label", "false_negatives", "ingest", "label", "load"]
-__all__ += ["neighbours", "report", "run", "score", "verify"]
+__all__ = ["Label", "Scorer", "correlate", "encode", "export_label", "false_negatives", "ingest", "label", "load"]  # noqa: F405
+__all__ += ["neighbours", "report", "run", "score", "verify"]  # noqa: F405
 
 
 def __getattr__(name: str) -> Any:

@@ -103,7 +103,7 @@ def own_matches(corpus: Corpus, data: Path) -> Eccv:
     own_images = [np.array([i], np.int64) for i in place]
     i2t = Queries(image_names, images, own_captions, np.bincount(place))
     t2i = Queries(caption_names, captions, own_images, np.ones(len(captions), np.int64))
-    return Eccv(captions, images, {"i2t": i2t, "t2i": t2i})
+    return Eccv(corpus, captions, images, {"i2t": i2t, "t2i": t2i})
 
 
 def run(block: Block, namespace: dict[str, Any]) -> None:

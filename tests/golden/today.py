@@ -410,10 +410,6 @@ def _columns(name: str, bodies: list[bytes]) -> dict[str, Any]:
         return {column: table[column].to_pylist() for column in table.column_names}
     if name.endswith(".npy"):
         return {"array": np.load(io.BytesIO(body), allow_pickle=False)}
-    if name.endswith(".safetensors"):
-        from safetensors.numpy import load
-
-        return load(body)
     if name.endswith((".qrels", ".run")):
         columns = zip(*map(str.split, body.decode().splitlines()), strict=True)
         return {str(i): _numbers_or_texts(column) for i, column in enumerate(columns)}

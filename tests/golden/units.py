@@ -143,7 +143,6 @@ EXPORTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "tuples": ("tuples", "cider", ("--count", "150", "--negatives", "3")),
     "trec": ("trec", "cider", ()),
     "trec of images": ("trec", "cider_plain", ("--queries", "images")),
-    "safetensors": ("safetensors", "vectors", ()),
     "scan": ("scan", "cider", ()),
     "wds": ("wds", "clip", ("--captions-per-shard", "500")),
     "wds of samples": ("wds", "vectors", ("--layout", "samples", "-k", "3")),

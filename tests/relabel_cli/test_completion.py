@@ -72,7 +72,7 @@ def test_words_for_splits_and_mistyped_ones(tmp_path: Path, monkeypatch: pytest.
         assert [folder.name for folder in Path("labels/three/encodings").iterdir()] == ["val"]
     code, output = invoke("encode", "--split", "vall", *setting)
     assert (code, "no split 'vall'. Did you mean val" in output) == (2, True)
-    code, output = invoke("neighbours", "--split", "vall", *setting)
+    code, output = invoke("neighbours", "--candidates", "vall", *setting)
     assert (code, "no split 'vall'. Did you mean val" in output) == (2, True)
 
 

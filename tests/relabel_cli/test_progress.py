@@ -1,4 +1,5 @@
-"""Contract: a terminal shows one bar in place of the lines of several artefacts; a log has all lines and no bar.
+"""Contract: a terminal shows one line for several artefacts: which one, what it does, and the time left of all. A log
+has a line for each artefact, and others only for activities of more than a minute.
 
 Contract: no text of a user controls a terminal: on stdout, stderr and among bars, control characters and marks of
 direction are escapes, which JSON reads as the characters. The bars themselves are drawn.
@@ -28,13 +29,23 @@ CONTROLS = {chr(code) for code in (*range(32), *range(127, 160))} - {"\n", "\t"}
 def test_artefacts_are_a_bar_on_a_terminal_and_lines_elsewhere(terminal: bool) -> None:
     output = io.StringIO()
     display = Display(Console(file=output, force_terminal=terminal, width=100))
-    with display.artefacts(2):
+    with display.artefacts({Path("one"): 5.0, Path("two"): 3600.0}):
         for name in ("one", "two"):
-            display.made(f"encoding {name}: built")
+            with display.status(f"encoding {name}"), display.status("loading a model"):
+                pass
+            with display.bar("vectors", 10, "captions") as bar, display.bar("inner", 7, "blocks"):
+                bar.advance(5)
+            display.made(Path(name), f"encoding {name}: built")
         display.note("a note")
-    display.made("page: built")
+    display.made(Path("page"), "page: built")
     shown = output.getvalue()
-    assert ("/2 artefacts" in shown) == terminal
+    assert ("artefact 1 of 2: encoding one" in shown) == terminal
+    assert ("artefact 2 of 2: loading a model" in shown) == terminal
+    # The time left is that of both artefacts.
+    assert ("1:00:05" in shown) == terminal
+    # One line at a time, and none of what took less than a minute.
+    assert "blocks" not in shown
+    assert ("10 captions" in shown) == terminal
     assert ("encoding one: built" in shown) != terminal
     assert "a note" in shown
     assert "page: built" in shown

@@ -64,7 +64,7 @@ _TRAINER = "--features features --captions labels/mine/corpus --device cpu --jso
 _SIZES = "--set val=test --set model.embed_dim=8 --set model.word_dim=6 --set min_count=1 --set log_every=1"
 _FIT = f"fit {_TRAINER} --split val --batch-size 16 --epochs 1 {_SIZES}"
 _GRADED = "--loss soft_target --lookup labels/mine/exports/val/lookup/L"
-FORMATS = ("wds", "batches", "trec", "hf", "pairs", "tuples", "safetensors", "faiss", "lookup")
+FORMATS = ("wds", "batches", "trec", "hf", "pairs", "tuples", "faiss", "lookup")
 """Exports of an encoding; the side-car reads the lookup, so it comes first."""
 COMMANDS = {
     **{kind: (f"export {kind} --label L --split val", f"exports/val/{kind}/L") for kind in FORMATS},
@@ -90,7 +90,7 @@ READERS = (*TRAINERS, *CALLS, "nearest", "false-negatives", *FORMATS, *NEAREST)
 """Readers that leave what the readers after them read as it is."""
 BUILDERS = ("correlate", "report", "encode")
 """Readers that bring up to date what they read; each gets a project of its own."""
-VECTORS = ("tuples", "safetensors", "faiss")
+VECTORS = ("tuples", "faiss")
 """Readers that take vectors alone."""
 
 
@@ -134,7 +134,7 @@ OTHER_CORPUS = ("another corpus. Run `relabel tune word2vec --dataset mine`",)
 _NEAR_EXPORTS = ("export_label", "wds", "batches", "trec", "hf", "pairs", "tuples", "lookup")
 STALE_NEAR = (*_NEAR_EXPORTS, "ids", "ids of images", "false-negatives")
 """Readers of neighbours that no longer are today's."""
-STALE = (*STALE_NEAR, "load", "nearest", "safetensors", "faiss", "neighbours", "neighbours of images")
+STALE = (*STALE_NEAR, "load", "nearest", "faiss", "neighbours", "neighbours of images")
 """Readers of an encoding that no longer is today's."""
 UNTRAINED = (*STALE, "encode")
 """Readers of a model that no longer is today's."""
@@ -212,7 +212,7 @@ class Folder:
             session = Session(load_config(Path("params.yaml")), Runtime(threads=1))
             parts = {}
             for label in ("words", "cider"):
-                config = without_rows(stages.encoding(session, label, "val").spec.config)
+                config = without_rows(stages.encoding(session, label, "val").spec().config)
                 parts[label] = Part(PARAMS["sources"][label]["source"], False, config)
             rises = zip(parts, (0.05 * weight, 0.02), strict=True)
             head = Head(tuple(Curve(Feature(label, "max"), (0.0, 10.0), (0.05, 10 * rise)) for label, rise in rises))

@@ -74,7 +74,7 @@ def check_that_nothing_changes(command: str, code: int, message: str, home: Path
         ("tune bert_sts --out .", 2, "'.' cannot be the folder of an artefact"),
         ("encode --split train --label ../../../../evil", 2, "'../../../../evil'"),
         ("encode --split train --label cider --set \"sources={'.': {source: cider}}\"", 2, "'.' can"),
-        ("encode --split .. --label cider", 2, "no split .."),
+        ("encode --split .. --label cider", 2, "no split '..'"),
         ("ingest --dataset /tmp", 2, "ingest.dataset"),
         ("neighbours --label cider --candidates ../train", 2, "'../train'"),
         ("fetch ../models", 2, "'../models'"),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from relabel.core.errors import UsageError
+from relabel.core.errors import RelabelError, UsageError
 from relabel.core.tables import align
-from relabel.stages.nearest import search_labels
+from relabel.stages.nearest import Hit, search_labels
 from relabel_cli.options import COMPUTE, SharedOptions, label_option, split_option, verb
 
 
@@ -25,20 +26,32 @@ def nearest(
     if (text is None) == (caption_id is None):
         raise UsageError("expected a caption or --id", todo="Give one: `relabel nearest 'a dog on a surfboard'`.")
     session = common.session()
-    query, hits, left_out = search_labels(session, text, caption_id, label, k, split)
-    rows = [("label", "rank", "score", "id", "caption")]
-    for name, best in hits.items():
-        for rank, hit in enumerate(best, 1):
-            words = ("= " if hit.same_image else "") + " ".join(hit.text.split())
-            rows.append((name, str(rank), f"{hit.score:.3f}", hit.caption_id, words))
-    lines = [f"nearest to: {query}", *align(rows, right=(1, 2))]
-    if any(hit.same_image for best in hits.values() for hit in best):
-        lines.append("= a caption of the same image")
-    found = {name: [asdict(hit) for hit in best] for name, best in hits.items()}
-    reasons = {name: str(error) for name, error in left_out}
-    common.show({"asked": query, "nearest": found, "left_out": reasons}, "\n".join(lines))
+    query, answers = search_labels(session, text, caption_id, label, k, split)
+    found, reasons = dict[str, list[Hit]](), dict[str, str]()
+    for name, answer in answers:
+        if isinstance(answer, RelabelError):
+            reasons[name] = str(answer)
+            continue
+        found[name] = answer
+        if not common.as_json:
+            # Each as soon as it is known.
+            typer.echo("\n".join(hit_lines(name, answer, query if len(found) == 1 else None)))
+    hits = {name: [asdict(hit) for hit in answer] for name, answer in found.items()}
+    legend = any(hit.same_image for answer in found.values() for hit in answer)
+    common.show(
+        {"asked": query, "nearest": hits, "left_out": reasons}, "= a caption of the same image" if legend else ""
+    )
     for name, reason in reasons.items():
         typer.echo(f"{name} is left out: {reason}", err=True)
+
+
+def hit_lines(label: str, hits: Sequence[Hit], query: str | None) -> list[str]:
+    """Return the results of a label as lines. `query`: of the first label, whose lines begin with a head."""
+    rows = [] if query is None else [("label", "rank", "score", "id", "caption")]
+    for rank, hit in enumerate(hits, 1):
+        words = ("= " if hit.same_image else "") + " ".join(hit.text.split())
+        rows.append((label, str(rank), f"{hit.score:.3f}", hit.caption_id, words))
+    return [*([] if query is None else [f"nearest to: {query}"]), *align(rows, right=(1, 2))]
 
 
 app = verb(nearest, COMPUTE)

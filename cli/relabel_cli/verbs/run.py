@@ -16,7 +16,7 @@ from relabel.core.tables import align, duration
 from relabel.corpus.params import captions_at, dataset_name
 from relabel.judge import JudgeParams
 from relabel.judge.tables import headline_report
-from relabel.stages.ingest import FETCHED
+from relabel.stages.ingest import FETCHED, reads_again
 from relabel.stages.run import EACH_SPLIT, PlannedJob, plan_run
 from relabel.stages.run import run as run_stages
 from relabel_cli.options import LABELLED, WORKERS, Mirror, SharedOptions, label_option, split_option, verb
@@ -46,6 +46,7 @@ def run(
     captions: Annotated[str | None, typer.Argument(help="Your captions: a file, folder or URL.")] = None,
     split: Annotated[str | None, split_option(LABELLED)] = None,
     label: Annotated[list[str], label_option("to build", "all on a judged split, else export.labels")] = [],
+    limit: Annotated[int | None, typer.Option(min=1, help="First images of each split, as another dataset.")] = None,
     mirror: Mirror = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the work, with rows, bytes and time.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Print all tables, not only the first.")] = False,
@@ -54,12 +55,12 @@ def run(
     if captions is not None:
         check_captions(captions, common.labels)
         # A parameter file describes captions of its own.
-        update = {
-            "dataset": common.dataset or dataset_name(captions),
-            "overrides": common.overrides | captions_at(captions),
-        }
-        common = common.model_copy(update=update)
+        common = common.model_copy(update={"dataset": common.dataset or dataset_name(captions)})
+    common = common.model_copy(update={"overrides": common.overrides | {"ingest.limit": limit}})
     session = common.session()
+    # Captions that were read before are read with the same parameters.
+    if captions is not None and not reads_again(session, captions):
+        session = common.model_copy(update={"overrides": common.overrides | captions_at(captions)}).session()
     if dry_run:
         steps = plan_run(session, split, label)
         common.show([asdict(step) for step in steps], plan_text(steps))

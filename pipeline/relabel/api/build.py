@@ -64,7 +64,8 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
         finished work.
     runtime : Runtime, optional
     **parameters
-        Parameters of `ingest` in the parameter file: `format`, `image_id_column`, `in_split`, ...
+        Parameters of `ingest` in the parameter file: `format`, `image_id_column`, `in_split`, ... With `limit=500`,
+        the first 500 images of each split become a dataset with its own name: ``labels/mine-first-500``.
 
     Returns
     -------
@@ -163,7 +164,8 @@ def label(
     runtime : Runtime, optional
     **parameters
         Parameters of the source: `model` of sbert, `vectors` of cbow, `tokenizer` of cider, `pooling`, ... Those of
-        `ingest` may be given here as well: ``text_column="title"``.
+        `ingest` may be given here as well: ``text_column="title"``. With `limit=500`, only the first 500 images of each
+        split are labelled, and `out` gets the suffix ``-first-500``.
 
     Returns
     -------
@@ -192,7 +194,9 @@ def label(
     settings = {f"sources.{source}.{name}": value for name, value in parameters.items()}
     kept = TemporaryDirectory(prefix="relabel-", ignore_cleanup_errors=True) if out is None else None
     folder = Path(out or Path(kept.name, "captions"))  # type: ignore[union-attr]
-    ingest(folder, captions, runtime=runtime, **of_captions, **(reading or {}))
+    of_captions |= reading or {}
+    ingest(folder, captions, runtime=runtime, **of_captions)
+    settings["ingest.limit"] = of_captions.get("limit")
     opened = encode(folder, source, "all", settings=settings, runtime=runtime)
     return replace(opened, _folder=kept)
 
@@ -287,7 +291,11 @@ def export_label(
 
 @naming_extras()
 def run(
-    folder: str | Path = "labels/coco", split: Any = None, labels: Sequence[str] = (), **options: Unpack[Options]
+    folder: str | Path = "labels/coco",
+    split: Any = None,
+    labels: Sequence[str] = (),
+    limit: int | None = None,
+    **options: Unpack[Options],
 ) -> RunResult:
     """Build everything for one split of a dataset, as `relabel run` does. Finished work is not repeated.
 
@@ -299,6 +307,9 @@ def run(
         Defaults to the judged split of a benchmark, and to each split of other data.
     labels : sequence of str
         Labels to build. Defaults to the labels of the parameter file.
+    limit : int, optional
+        Number of images of each split, the first of the files, for a trial. They are a dataset with its own name, such
+        as ``labels/coco-first-500``.
 
     Returns
     -------
@@ -315,6 +326,7 @@ def run(
     --------
     >>> result = relabel.run("labels/coco", labels=["cider", "sbert"])  # doctest: +SKIP
     """
+    options["settings"] = {**(options.get("settings") or {}), "ingest.limit": limit}
     return stages_run(open_session(folder, **options), named_split(split), labels)
 
 

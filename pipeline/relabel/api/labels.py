@@ -237,7 +237,8 @@ class Label:
             raise UsageError(f"k must be at least 1, found {k}")
         source = self.session.config.source(self.name)
         if text is not None or source.is_pairwise():  # a new text may be refused; slow sources need a gate
-            return search_labels(self.session, text, caption_id, [self.name], k, self.split)[1][self.name]
+            _, answers = search_labels(self.session, text, caption_id, [self.name], k, self.split)
+            return next(hits for _, hits in answers if isinstance(hits, list))
         return nearest(self.relevance, self.corpus.find_row(str(caption_id), self.relevance.rows), k)
 
     @naming_extras()

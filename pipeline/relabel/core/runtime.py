@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -33,22 +33,27 @@ class ProgressBar:
 
 
 class Progress:
-    """Display of progress: bars on a terminal, lines elsewhere. This one, of every library call, shows nothing."""
+    """Display of progress: a line on a terminal, lines elsewhere. This one, of every library call, shows nothing."""
 
     @contextmanager
     def bar(self, title: str, total: int, unit: str) -> Iterator[ProgressBar]:
         """Open a progress bar of `total` units."""
         yield ProgressBar()
 
+    @contextmanager
+    def status(self, text: str) -> Iterator[None]:
+        """Show what runs, without an amount: an import, the loading of a model, the start of a program."""
+        yield
+
     def advance(self, n: int) -> None:
         """Add n to the work of the innermost open bar, if any is open."""
 
     @contextmanager
-    def artefacts(self, total: int) -> Iterator[None]:
-        """Open the bar of several artefacts; on a terminal it stands for their lines."""
+    def artefacts(self, seconds: Mapping[Path, float]) -> Iterator[None]:
+        """Show the progress of several artefacts. `seconds`: expected time of each in order, 0 if unknown or done."""
         yield
 
-    def made(self, text: str) -> None:
+    def made(self, out: Path, text: str) -> None:
         """Show one line about an artefact that is made, and count it."""
 
     def note(self, text: str) -> None:
@@ -114,12 +119,14 @@ class Runtime:
     kept: dict[Any, Any] | None = field(default=None, compare=False, repr=False)
     rows_per_shard: int = field(default_factory=lambda: ROWS_PER_SHARD)
 
-    def keep(self, key: Any, make: Callable[[], T]) -> T:
-        """Return what `make` returns, or returned for this key before."""
-        if self.kept is None:
-            return make()
-        if key not in self.kept:
-            self.kept[key] = make()
+    def keep(self, key: Any, make: Callable[[], T], name: str | None = None) -> T:
+        """Return what `make` returns, or returned for this key before. `name`: of what is loaded, for the progress."""
+        if self.kept is None or key not in self.kept:
+            with self.progress.status(f"loading {name}") if name else nullcontext():
+                made = make()
+            if self.kept is None:
+                return made
+            self.kept[key] = made
         return self.kept[key]  # type: ignore[no-any-return]
 
     def of_worker(self) -> Runtime:

@@ -14,6 +14,7 @@ from relabel.corpus.splits import NamedSplit
 Table = Literal["csv", "parquet", "arrow", "webdataset", "img2dataset", "scan", "text"]
 Format = Literal["coco", "karpathy", "json", "jsonl", Table]
 NAME = r"^[a-z0-9][a-z0-9_.-]*$"
+_FIRST = re.compile(r"-first-\d+$")
 
 
 def captions_at(location: str) -> dict[str, str]:
@@ -25,6 +26,11 @@ def dataset_name(location: str) -> str:
     """Return a name for the dataset of a file, folder or URL: `My captions.csv.gz` is `my-captions`."""
     stem = location.rstrip("/").rpartition("/")[2].partition(".")[0]
     return re.sub(r"[^a-z0-9_.-]+", "-", stem.lower()).strip("-_.") or "captions"
+
+
+def name_of_first(dataset: str, images: int) -> str:
+    """Return the name of the first images of a dataset: `coco-first-500`, also if `dataset` names first images."""
+    return f"{_FIRST.sub('', dataset)}-first-{images}"
 
 
 class Counts(Parameters):
@@ -127,11 +133,19 @@ class IngestParams(Parameters):
     expected: Expected | None = Field(
         None, description="Counts to check; else the published ones; {} for none.", json_schema_extra=SET_ONLY
     )
+    limit: int | None = Field(
+        None, ge=1, le=2**31 - 1, description="First images of each split, as the dataset NAME-first-LIMIT."
+    )
 
     @property
     def has_location(self) -> bool:
         """True if the parameters say where the captions are: they are not those of `relabel fetch`."""
         return self.path is not None or self.url is not None
+
+    @property
+    def complete(self) -> str:
+        """Name of the dataset without a limit, which has the same files."""
+        return self.dataset if self.limit is None else _FIRST.sub("", self.dataset)
 
     @property
     def prefix(self) -> str:
@@ -140,5 +154,7 @@ class IngestParams(Parameters):
 
     @property
     def counts(self) -> Expected:
-        """Expected counts: those of the parameters, else those of the published dataset, else none."""
+        """Expected counts: those of the parameters, else those of the published dataset; none with a limit."""
+        if self.limit is not None:
+            return {}
         return PUBLISHED_COUNTS.get(self.dataset, {}) if self.expected is None else self.expected

@@ -21,7 +21,6 @@ EXPORTS = {
     ),
     "tevatron": ("groups", "TevatronExport", "Write queries, positives, negatives and scores for tevatron."),
     "trec": ("trec", "TrecExport", "Write qrels and runs that trec_eval and ir_measures read."),
-    "safetensors": ("hf", "SafetensorsExport", "Write the vectors of a label with the ids of their captions."),
     "faiss": ("faiss", "FaissExport", "Write indexes of faiss over the vectors of a label, by id."),
     "candidates": ("candidates", "CandidatesExport", "Write pairs of images and captions for a judge to score."),
     "scan": ("scan", "ScanExport", "Write captions, ids and dense blocks for VSE-infinity, SGRAF, NAAF and CHAN."),

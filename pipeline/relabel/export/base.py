@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from relabel.core.errors import CheckError, UsageError
+from relabel.core.errors import CheckError
 from relabel.core.parameters import Parameters
 from relabel.core.runtime import Runtime
 from relabel.core.types import Queries
@@ -83,7 +83,6 @@ class ExportInputs:
     """Everything that an export may read.
 
     `dataset`: name of the dataset.
-    `licence`: licence of the captions, for a format with that parameter; None if it is not known.
     `params`: parameters of the label's source.
     `split`: name of the split, or "all".
     `splits`: corpus rows of each split to write.
@@ -94,7 +93,6 @@ class ExportInputs:
 
     corpus: Corpus
     dataset: str
-    licence: str | None
     label: str
     params: Mapping[str, Any]
     source: Source[Any]
@@ -110,12 +108,6 @@ class ExportInputs:
         """All rows to write."""
         parts = list(self.splits.values())
         return range(parts[0].start, parts[-1].stop)
-
-    def require_vectors(self) -> None:
-        """Raise if the label is not one of vectors."""
-        if self.source.spec.kind != "vectors":
-            todo = f"Use `relabel export lookup --label {self.label}`, which holds labels of any kind."
-            raise UsageError(f"{self.label} ({self.source.spec.name}) has no vectors", todo=todo)
 
 
 def shards(stem: str, rows: range, rows_per_file: int) -> Iterator[tuple[str, range]]:

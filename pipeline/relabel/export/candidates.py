@@ -19,6 +19,7 @@ from relabel.datasets import cxc
 from relabel.export.base import Export, ExportInputs
 from relabel.export.neighbours import matrix
 from relabel.export.params import ExportCandidatesParams
+from relabel.sources.judged import find_pairs
 from relabel.store.workdir import Work
 
 Keys = NDArray[np.int64]
@@ -61,10 +62,7 @@ def _keys(corpus: Corpus, image: NDArray[Any], row: NDArray[Any]) -> Keys:
 
 def _judged(corpus: Corpus, task: cxc.Task, split: Any) -> Keys:
     """Return the pairs of which `relabel.judge.cxc` makes the relevance of a task, those that the corpus has."""
-    human, kinds = cxc.human_scores(task, split), cxc.SIDES[task]
-    index = {"caption": corpus.row_of, "image": corpus.image_of}
-    ids = zip(kinds, (human.left, human.right), strict=True)
-    sides = np.array([[index[kind].get(i, -1) for i in some] for kind, some in ids], np.int32)
+    kinds, sides = cxc.SIDES[task], np.stack(find_pairs(cxc.human_scores(task, split), corpus))
     sides = sides[:, (sides >= 0).all(axis=0)]
 
     def pairs(a: int, b: int) -> Keys:

@@ -35,7 +35,7 @@ class FaissExport(Export[ExportFaissParams]):
 
     @override
     def check(self, inputs: ExportInputs) -> None:
-        inputs.require_vectors()
+        inputs.source.require("index")
 
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:

@@ -1,16 +1,11 @@
-"""Files for the libraries of Hugging Face: dataset folders for datasets, and vectors for safetensors.
-
-A dataset folder has Parquet files named by split, and a card with a YAML header.
-"""
+"""Dataset folders for Hugging Face's datasets: Parquet files named by split, and a card with a YAML header."""
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
@@ -20,7 +15,7 @@ from relabel.core.errors import UsageError
 from relabel.core.tables import Table, markdown
 from relabel.export.base import ArtefactRef, Export, ExportInputs, shards, write_tables
 from relabel.export.neighbours import COLUMNS, neighbour_ids
-from relabel.export.params import ExportHfParams, ExportSafetensorsParams
+from relabel.export.params import ExportHfParams
 from relabel.sources.cosine import make_vector_table, vectors_from_table
 from relabel.store.files import write_text
 from relabel.store.workdir import Work, part_ranges
@@ -64,7 +59,7 @@ class HfExport(Export[ExportHfParams]):
                 work.file(f"{name}.parquet", partial(self._write_shard, inputs, part))
         # All files have the same columns.
         columns = pq.read_schema(work.folder / f"{name}.parquet").names
-        card = render_card(inputs, columns)
+        card = render_card(inputs, columns, self.params.licence)
         work.file(CARD, lambda path: write_text(path, card))
         work.metadata["columns"] = columns
 
@@ -90,18 +85,18 @@ class HfExport(Export[ExportHfParams]):
 _GROUP = 10_000  # captions per row group
 
 
-def render_card(inputs: ExportInputs, columns: list[str]) -> str:
+def render_card(inputs: ExportInputs, columns: list[str], licence: str | None) -> str:
     """Return the card of a dataset folder: a YAML header that `datasets` reads, then text for people."""
     spec, title = inputs.source.spec, f"{inputs.dataset}: relevance of captions by {inputs.label}"
     splits = {SPLIT_NAMES.get(name, name): len(rows) for name, rows in inputs.splits.items()}
     first = next(iter(splits))
     # Neither a tag nor a line break of the licence becomes part of the card.
-    licence = " ".join((inputs.licence or "").replace("<", "&lt;").split())
-    identifier = next((name for text, name in _LICENCES.items() if licence.startswith(text)), None)
-    terms = {"license": identifier} if identifier else {"license": "other", "license_name": "see-the-section-licence"}
+    terms = " ".join((licence or "").replace("<", "&lt;").split())
+    identifier = next((name for text, name in _LICENCES.items() if terms.startswith(text)), None)
+    other = {"license": "other", "license_name": "see-the-section-licence"}
     header = {
         "pretty_name": title,
-        **terms,
+        **({"license": identifier} if identifier else other),
         "task_categories": ["sentence-similarity"],
         "tags": ["relabel", "image-text-retrieval", "graded-relevance"],
         "size_categories": [next((name for name, limit in _SIZES if len(inputs.rows) < limit), "n>10M")],
@@ -123,7 +118,7 @@ def render_card(inputs: ExportInputs, columns: list[str]) -> str:
         "## Label",
         markdown(Table("Parameters", ("parameter", "value"), tuple((k, f"`{v}`") for k, v in values.items()))),
         "## Licence of the captions",
-        licence or "Not recorded. State the licence of the captions here before you share this folder.",
+        terms or "Not recorded. State the licence of the captions here before you share this folder.",
     ]
     return f"---\n{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---\n\n" + "\n\n".join(sections) + "\n"
 
@@ -137,39 +132,3 @@ def _describe_search(near: ArtefactRef | None) -> list[str]:
     return [
         f"Neighbours are {search}, among the captions of `{candidates}`, {near.manifest.metadata['k']} per caption."
     ]
-
-
-class SafetensorsExport(Export[ExportSafetensorsParams]):
-    """Files ``SPLIT-00000-of-000NN.safetensors`` of vectors, rows and caption ids.
-
-    Tensors: `vectors` (N, D), unit or zero, NaN for a caption without an encoding; `rows` (N,) int32 of the corpus;
-    `caption_ids.bytes` (uint8) and `caption_ids.offsets` (N + 1,) int64: the UTF-8 of id i are the bytes between
-    offsets i and i + 1, since safetensors holds no strings.
-    """
-
-    rows_per_file = 500_000
-
-    @override
-    def check(self, inputs: ExportInputs) -> None:
-        inputs.require_vectors()
-
-    @override
-    def write(self, inputs: ExportInputs, work: Work) -> None:
-        for split, rows in inputs.splits.items():
-            for name, part in shards(split, rows, self.rows_per_file):
-                work.file(f"{name}.safetensors", partial(self._write_shard, inputs, part))
-
-    def _write_shard(self, inputs: ExportInputs, rows: range, path: Path) -> None:
-        from safetensors.numpy import save_file
-
-        vectors = vectors_from_table(inputs.encoding.read(rows, ["vector"]))
-        names = [name.encode() for name in inputs.corpus.table["caption_id"].slice(rows.start, len(rows)).to_pylist()]
-        tensors = {
-            "vectors": vectors.astype(self.params.dtype, copy=False),
-            "rows": np.arange(rows.start, rows.stop, dtype=np.int32),
-            "caption_ids.bytes": np.frombuffer(b"".join(names), np.uint8),
-            "caption_ids.offsets": np.cumsum([0, *map(len, names)], dtype=np.int64),
-        }
-        # One entry of metadata, since safetensors writes several in a random order.
-        origin = {"label": inputs.label, "fingerprint": inputs.encoding.manifest.fingerprint}
-        save_file(tensors, path, metadata={"encoding": json.dumps(origin)})

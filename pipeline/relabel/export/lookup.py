@@ -127,9 +127,7 @@ def _write_csv(corpus: Corpus, rows: range, path: Path) -> None:
     """Write the captions as a table that any language reads."""
     names = ("caption_id", "image_id", "position", "text")
     table = corpus.table.select(names).slice(rows.start, len(rows))
-    with csv.CSVWriter(path, table.schema) as file:
-        for start in range(0, len(table), _CHUNK):
-            file.write_table(table.slice(start, _CHUNK))
+    csv.write_csv(table, path)
 
 
 def _encoded(ids: pa.ChunkedArray) -> Iterator[list[bytes]]:

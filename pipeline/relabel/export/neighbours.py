@@ -58,9 +58,7 @@ def write_neighbour_ids(corpus: Corpus, near: ArtefactRef, queries: Queries, wor
         read = (table for name, _, rows in near.groups if name == part for table in near.tables(rows, COLUMNS))
         tables = (with_ids(table, corpus, queries) for table in read)
         # The dictionary of a column holds every id of the split; with the default limit, each use would repeat the id.
-        write_tables(
-            path, (with_ids(table, corpus, queries) for table in tables), dictionary_pagesize_limit=_DICTIONARY
-        )
+        write_tables(path, tables, dictionary_pagesize_limit=_DICTIONARY)
 
     for part in near.manifest.parts:
         work.file(part, partial(write, part))

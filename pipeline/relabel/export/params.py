@@ -140,12 +140,6 @@ class ExportTrecParams(Parameters):
     )
 
 
-class ExportSafetensorsParams(Parameters):
-    """Parameters of files of safetensors."""
-
-    dtype: Type = Field("float32", description="Type of the vectors.")
-
-
 class ExportFaissParams(Parameters):
     """Parameters of indexes of faiss."""
 
@@ -184,7 +178,6 @@ class ExportParams(Parameters):
     tuples: ExportTuplesParams = ExportTuplesParams()
     distillation: ExportGroupsParams = Field(ExportGroupsParams(), description="Of flagembedding and tevatron.")
     trec: ExportTrecParams = ExportTrecParams()
-    safetensors: ExportSafetensorsParams = ExportSafetensorsParams()
     faiss: ExportFaissParams = ExportFaissParams()
     scan: ExportScanParams = ExportScanParams()
     candidates: ExportCandidatesParams = ExportCandidatesParams()

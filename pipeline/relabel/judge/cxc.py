@@ -24,11 +24,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from relabel.core.runtime import SILENT, Advance, Progress
+from relabel.core.runtime import SILENT, Progress
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.datasets.cxc import METHODS, SIDES, TASKS, HumanScores, JudgedSplit, Side, Task, human_scores
 from relabel.datasets.evaluation_sets import ALL
+from relabel.sources.judged import find_items
 from relabel.sources.relevance import Relevance
 from relabel.store.workdir import Work
 
@@ -105,27 +106,20 @@ def score_cxc(
     the judged caption out of its own image's references.
     """
     scorer = _Scorer(corpus, relevance, symmetric, leave_one_out)
+
+    def make(task: Task) -> pa.Table:
+        return _score(scorer, human_scores(task, split), progress).table()
+
     for task in tasks:
-        human = human_scores(task, split)
-        with progress.bar(f"{task} {split}", len(human), "pairs") as bar:
-            work.table(_file(task), partial(_table, scorer, human, bar.advance))
+        work.table(_file(task), partial(make, task))
 
 
 def score_at_once(
-    corpus: Corpus,
-    relevance: Relevance,
-    split: JudgedSplit,
-    progress: Progress = SILENT,
-    *,
-    leave_one_out: bool = False,
+    corpus: Corpus, relevance: Relevance, split: JudgedSplit, progress: Progress = SILENT, leave_one_out: bool = False
 ) -> dict[Task, ScoredPairs]:
     """Score every judged pair, in both orders, by one call of `Relevance.pairs` per task and order."""
-    scorer, found = _Scorer(corpus, relevance, False, leave_one_out), dict[Task, ScoredPairs]()
-    for task in TASKS:
-        human = human_scores(task, split)
-        with progress.bar(f"{task} {split}", len(human), "pairs") as bar:
-            found[task] = ScoredPairs.of(task, split, _table(scorer, human, bar.advance, len(human)))
-    return found
+    scorer = _Scorer(corpus, relevance, False, leave_one_out)
+    return {task: _score(scorer, human_scores(task, split), progress, batch=1 << 31) for task in TASKS}
 
 
 def read_cxc(folder: Path, split: JudgedSplit) -> dict[Task, ScoredPairs]:
@@ -186,7 +180,8 @@ class _Scorer:
         return out
 
 
-def _table(scorer: _Scorer, human: HumanScores, advance: Advance, size: int = _BATCH) -> pa.Table:
+def _score(scorer: _Scorer, human: HumanScores, progress: Progress, batch: int = _BATCH) -> ScoredPairs:
+    """Score the judged pairs of a task, in batches."""
     corpus, relevance = scorer.corpus, scorer.relevance
     kinds = SIDES[human.task]
     (left, why_left), (right, why_right) = (
@@ -195,23 +190,23 @@ def _table(scorer: _Scorer, human: HumanScores, advance: Advance, size: int = _B
     missing = [a or b for a, b in zip(why_left, why_right, strict=True)]
     complete = np.flatnonzero([reason is None for reason in missing])
     scores = np.full(len(human), np.nan)
-    for a in range(0, len(complete), size):
-        batch = complete[a : a + size]
-        scores[batch] = scorer.score(human.task, left[batch], right[batch])
-        advance(len(batch))
+    with progress.bar(f"{human.task} {human.split}", len(complete), "pairs") as bar:
+        for a in range(0, len(complete), batch):
+            chosen = complete[a : a + batch]
+            scores[chosen] = scorer.score(human.task, left[chosen], right[chosen])
+            bar.advance(len(chosen))
     # A source may have no score for a complete pair, for example where no reference remains.
     for i in np.flatnonzero(np.isnan(scores)):
         missing[i] = missing[i] or "relevance undefined"
     # The bootstrap resamples images, since the pairs of one image are not independent.
     owner, kind = (right, kinds[1]) if human.task == "sits" else (left, kinds[0])
     cluster = np.where(owner < 0, -1, corpus.image[owner]) if kind == "caption" else owner
-    return ScoredPairs(human, scores, missing, cluster).table()
+    return ScoredPairs(human, scores, missing, cluster)
 
 
 def _locate(ids: list[str], kind: Side, corpus: Corpus, relevance: Relevance) -> tuple[Rows, list[str | None]]:
     """Return rows of captions or numbers of images, -1 where the corpus lacks one, and why an item cannot be scored."""
-    lookup, encoded = corpus.row_of if kind == "caption" else corpus.image_of, relevance.rows
-    numbers = np.fromiter((lookup.get(i, -1) for i in ids), np.int32, len(ids))
+    numbers, encoded = find_items(corpus, kind, ids), relevance.rows
     # A split is a run of rows of complete images, so an image is encoded where its first caption is.
     first = numbers if kind == "caption" else np.where(numbers < 0, -1, corpus.indptr[:-1][numbers])
     reason: list[str | None] = [None] * len(ids)

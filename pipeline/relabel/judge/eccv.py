@@ -75,6 +75,7 @@ class Eccv:
     `queries`: 1,261 images and 1,332 captions; the README of ECCV Caption swaps the two.
     """
 
+    corpus: Corpus
     captions: Rows
     images: Rows
     queries: dict[Direction, Queries]
@@ -94,7 +95,7 @@ def read_eccv(corpus: Corpus, data: Path) -> Eccv:
         "i2t": _queries(locate("eccv", FILES["i2t"], data), corpus.image_of, corpus.row_of, captions),
         "t2i": _queries(locate("eccv", FILES["t2i"], data), corpus.row_of, corpus.image_of, images),
     }
-    return Eccv(captions, images, queries)
+    return Eccv(corpus, captions, images, queries)
 
 
 def read_positives(path: Path) -> dict[str, list[int]]:
@@ -134,18 +135,18 @@ class Ranker:
     relevance: Relevance
     scale: float
 
-    def block(self, corpus: Corpus, eccv: Eccv, direction: Direction, index: Rows) -> Scores:
+    def block(self, eccv: Eccv, direction: Direction, index: Rows) -> Scores:
         """Score each query against the gallery, in steps that are told apart; NaN is -inf."""
         if direction == "i2t":
-            return self._in_steps(self.relevance.block(corpus.references(index), eccv.captions))
+            return self._in_steps(self.relevance.block(eccv.corpus.references(index), eccv.captions))
         # The same r(V, T) as in the other direction: image references score the captions, and a transpose makes them
         # columns.
-        return self._in_steps(self.relevance.block(corpus.references(eccv.images), index).T)
+        return self._in_steps(self.relevance.block(eccv.corpus.references(eccv.images), index).T)
 
-    def pairs(self, corpus: Corpus, direction: Direction, queries: Rows, items: Rows) -> Scores:
+    def pairs(self, eccv: Eccv, direction: Direction, queries: Rows, items: Rows) -> Scores:
         """Score pairs of a query and an item, in the same steps."""
         images, captions = (queries, items) if direction == "i2t" else (items, queries)
-        return self._in_steps(self.relevance.pairs(corpus.references(images), captions))
+        return self._in_steps(self.relevance.pairs(eccv.corpus.references(images), captions))
 
     def _in_steps(self, scores: Scores) -> Scores:
         steps = np.round(scores * (_STEPS / self.scale))
@@ -166,7 +167,6 @@ class Gate:
 
 
 def score_eccv(
-    corpus: Corpus,
     ranker: Ranker,
     eccv: Eccv,
     work: Work,
@@ -186,7 +186,7 @@ def score_eccv(
             raise CheckError("not all captions of ECCV Caption are encoded", todo="Encode the test split.")
     for direction in DIRECTIONS:
         with progress.bar(f"eccv {direction}", len(eccv.queries[direction]), "queries") as bar:
-            work.table(_file(direction), partial(_table, corpus, ranker, eccv, direction, ties, gate, bar.advance))
+            work.table(_file(direction), partial(_table, ranker, eccv, direction, ties, gate, bar.advance))
         table = pq.read_table(work.folder / _file(direction))
         # Means over queries: a query of many positives counts as much as one of few.
         means = {name: 100 * pc.mean(table[column]).as_py() for name, column in _FIGURES.items()}
@@ -195,23 +195,12 @@ def score_eccv(
     return records
 
 
-def read_ranking(folder: Path) -> dict[Direction, pa.Table]:
-    """Read the tables that `score_eccv` wrote."""
-    return {direction: pq.read_table(folder / _file(direction)) for direction in DIRECTIONS}
-
-
 def _file(direction: Direction) -> str:
     return f"{direction}-00000-of-00001.parquet"
 
 
 def _table(
-    corpus: Corpus,
-    ranker: Ranker,
-    eccv: Eccv,
-    direction: Direction,
-    ties: Ties,
-    gate: Gate | None,
-    advance: Advance,
+    ranker: Ranker, eccv: Eccv, direction: Direction, ties: Ties, gate: Gate | None, advance: Advance
 ) -> pa.Table:
     """Rank the gallery for all queries."""
     queries, columns = eccv.queries[direction], list[NDArray[np.float64]]()
@@ -223,11 +212,11 @@ def _table(
         for row, items in zip(positive, queries.items[batch], strict=True):
             row[items] = True
         # Half a step is less than the distance of two different scores, so it decides among equals alone.
-        own = np.where(_own(corpus, eccv, direction, index), 0.5 if ties == "pessimistic" else 0.0, 0.0)
+        own = np.where(_own(eccv, direction, index), 0.5 if ties == "pessimistic" else 0.0, 0.0)
+        # The gate's scores, or those of the label.
+        scores = (gate.ranker if gate else ranker).block(eccv, direction, index) + own
         if gate:
-            scores = _rerank(corpus, ranker, eccv, direction, gate, index, own)
-        else:
-            scores = ranker.block(corpus, eccv, direction, index) + own
+            _rerank(ranker, eccv, direction, gate.top, index, own, scores)
         # No figure looks past rank R, and the largest R of a batch serves all of its queries.
         hits = ranked_hits(scores, positive, int(count.max()), ties)
         columns.append(np.stack([average_precision_at_r(hits, count), r_precision(hits, count), recall_at_k(hits, 1)]))
@@ -236,23 +225,21 @@ def _table(
     return pa.table({"query": queries.ids, "positives": queries.positives, **figures})
 
 
-def _own(corpus: Corpus, eccv: Eccv, direction: Direction, index: Rows) -> NDArray[np.bool_]:
+def _own(eccv: Eccv, direction: Direction, index: Rows) -> NDArray[np.bool_]:
     """Mark the items that are the query's own: (Q, N) bool."""
-    queries, gallery = (
-        (index, corpus.image[eccv.captions]) if direction == "i2t" else (corpus.image[index], eccv.images)
-    )
-    return np.asarray(queries[:, None] == gallery)
+    image = eccv.corpus.image
+    if direction == "i2t":
+        return np.asarray(index[:, None] == image[eccv.captions])
+    return np.asarray(image[index][:, None] == eccv.images)
 
 
 def _rerank(
-    corpus: Corpus, ranker: Ranker, eccv: Eccv, direction: Direction, gate: Gate, index: Rows, own: Scores
-) -> Scores:
-    """Return the gate's scores, and above them those of its best items by the label: (Q, N)."""
-    scores = gate.ranker.block(corpus, eccv, direction, index) + own
-    best = np.argsort(-scores, axis=1, kind="stable")[:, : gate.top]
+    ranker: Ranker, eccv: Eccv, direction: Direction, top: int, index: Rows, own: Scores, scores: Scores
+) -> None:
+    """Replace the best of the gate's scores, (Q, N), by those of the label, which are above all others."""
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :top]
     items = eccv.gallery(direction)[best.reshape(-1)]
-    fine = ranker.pairs(corpus, direction, np.repeat(index, best.shape[1]), items).reshape(best.shape)
+    fine = ranker.pairs(eccv, direction, np.repeat(index, best.shape[1]), items).reshape(best.shape)
     fine += np.take_along_axis(own, best, 1)
     # Both labels have at most `_STEPS` steps on each side of 0. An undefined relevance is last of the best.
     np.put_along_axis(scores, best, np.maximum(fine, -2 * _STEPS) + 4 * _STEPS, 1)
-    return scores

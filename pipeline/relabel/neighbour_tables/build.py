@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from relabel.core.runtime import SILENT, Runtime
-from relabel.corpus import Corpus
+from relabel.core.types import Pooling, Queries
+from relabel.corpus import REFERENCES, Corpus, References
 from relabel.neighbour_tables.faiss_index import SEED, IndexFinder, draw_sample, recall
-from relabel.neighbour_tables.spec import SCHEMA, NeighbourSpec, row_groups, table_of
+from relabel.neighbour_tables.spec import SCHEMA, row_groups, table_of
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
 from relabel.store.files import write_plain
-from relabel.store.workdir import Step, Steps, Task, Work, make_step, part_name
+from relabel.store.workdir import Step, Steps, Task, Work, make_step, part_name, part_ranges
 
 _RECALL = "recall"  # folder of the work on the exact search that measures the recall of an index
 _WRITER_BYTES = 160 << 20  # memory of a shard while it is written, in addition to the finder's
@@ -33,63 +34,87 @@ _WRITER_BYTES = 160 << 20  # memory of a shard while it is written, in addition 
 class NeighbourWork:
     """Work on one table of neighbours.
 
-    `open_relevance`: opens the label's encoding; called once per worker, with its first task. `index`: faiss factory
-    string of an approximate search. `gated`: True if a gate rejects pairs before they are scored.
+    `queries`: whether captions or images are queries.
+    `rows`: corpus rows that are queries and candidates.
+    `k`: neighbours per query.
+    `open_relevance`: opens the label's encoding; called once per worker, with its first task.
+    `index`: faiss factory string of an approximate search.
+    `gated`: True if a gate rejects pairs before they are scored.
     """
 
-    spec: NeighbourSpec
+    label: str
+    queries: Queries
+    rows: range
+    k: int
+    pooling: Pooling
     corpus: Corpus
     open_relevance: Callable[[], Relevance]
     index: str | None
     gated: bool
     runtime: Runtime
 
+    @property
+    def numbers(self) -> range:
+        """Values of the column `row`: rows of captions, or numbers of images."""
+        return self.rows if self.queries == "captions" else self.corpus.images_of(self.rows)
+
+    @cached_property
+    def search(self) -> Search:
+        """Queries and candidates."""
+        candidates = np.arange(self.rows.start, self.rows.stop, dtype=np.int32)
+        if self.queries == "captions":
+            # A caption is never its own neighbour.
+            return Search(References.single(candidates), candidates, candidates, self.k)
+        # An image is no caption: there is nothing to exclude.
+        nothing = np.full(len(self.numbers), -1, np.int32)
+        return Search(self.corpus.references(self.numbers), nothing, candidates, self.k)
+
     def steps(self, work: Work) -> Steps:
         """Yield the work that queries share, unless all shards are done, and then the shards."""
-        shards = self.spec.shards(self.corpus)
+        # An image counts as its references, from which it is never separated.
+        size = self.runtime.rows_per_shard // (1 if self.queries == "captions" else REFERENCES)
+        shards = part_ranges(range(len(self.numbers)), max(1, size))
         tasks = [
             Task(part_name(i, len(shards)), partial(self._write, work, queries), len(queries))
             for i, queries in enumerate(shards)
         ]
-        step = Step(f"neighbours ({self.spec.label})", self.spec.queries, tasks, last=True)
+        step = Step(f"neighbours ({self.label})", self.queries, tasks, last=True)
         if step.missing(work) and (shared := self._finder.build(work)):
             yield shared
         yield step
-        search, names = self.spec.search(self.corpus), [task.file for task in tasks]
-        work.metadata |= {
-            "query_count": len(search.queries),
-            "candidate_count": len(search.candidates),
-            "width": search.width,
-        }
+        search, names = self.search, [task.file for task in tasks]
+        work.metadata |= {"query_count": len(search.queries), "candidate_count": len(search.candidates)}
         # A gated search can miss neighbours.
-        work.metadata |= {"exact": self.index is None and not self.gated, "recall": self._recall(work, search, names)}
+        work.metadata |= {"width": search.width, "exact": self.index is None and not self.gated}
+        work.metadata["recall"] = self._recall(work, names)
         work.excluded |= set(work.names()) - set(names)
 
     def _write(self, work: Work, queries: range, path: Path) -> None:
         """Write one shard."""
         finder, advance, image = self._finder, self.runtime.progress.advance, self.corpus.image
-        first = self.spec.query_numbers(self.corpus).start
+        first = self.numbers.start
 
         def tables() -> Iterator[pa.Table]:
             # One row group at a time, so that memory depends neither on k nor on the shard size.
             for group in row_groups(queries, finder.search.width):
                 rows, scores = finder.find(work, group, advance)
                 row = np.arange(first + group.start, first + group.stop, dtype=np.int32)
-                own = image[row] if self.spec.queries == "captions" else row
+                own = image[row] if self.queries == "captions" else row
                 yield table_of(row, rows, scores, image[rows] == own[:, None])
 
         write_plain(path, tables(), SCHEMA)
 
-    def _recall(self, work: Work, search: Search, shards: list[str]) -> dict[str, Any] | None:
+    def _recall(self, work: Work, shards: list[str]) -> dict[str, Any] | None:
         """Measure the recall of an approximate table by an exact search for a sample of its queries."""
         if self.index is None:
             return None
-        numbers, subfolder = draw_sample(len(search.queries)), work.subfolder(_RECALL)
+        search, subfolder = self.search, work.subfolder(_RECALL)
+        numbers = draw_sample(len(search.queries))
         sample = Search(search.queries.take(numbers), search.exclude[numbers], search.candidates, search.k)
-        finder = self.relevance.finder(sample, self.spec.pooling, self.runtime)
+        finder = self.relevance.finder(sample, self.pooling, self.runtime)
         if step := finder.build(subfolder):
             make_step(step, subfolder, SILENT)
-        with self.runtime.progress.bar("recall", len(numbers), self.spec.queries) as bar:
+        with self.runtime.progress.bar("recall", len(numbers), self.queries) as bar:
             exact = finder.find(subfolder, range(len(numbers)), bar.advance)[1]
         columns = [pq.read_table(work.folder / name, columns=["scores"])["scores"] for name in shards]
         scores = [pc.list_flatten(column).to_numpy().reshape(len(column), -1) for column in columns]
@@ -108,10 +133,9 @@ class NeighbourWork:
         # The finder gets the memory that the encoding and the writer leave, but never less than an eighth.
         left = self.runtime.memory - _WRITER_BYTES - _release_memory()
         runtime = replace(self.runtime, memory=max(left, self.runtime.memory // 8))
-        search, pooling = self.spec.search(self.corpus), self.spec.pooling
         if self.index is not None:
-            return IndexFinder(relevance, search, pooling, runtime, self.index)
-        return relevance.finder(search, pooling, runtime)
+            return IndexFinder(relevance, self.search, self.pooling, runtime, self.index)
+        return relevance.finder(self.search, self.pooling, runtime)
 
 
 def _release_memory() -> int:

@@ -1,9 +1,8 @@
-"""Specification of a table of neighbours: parameters, queries, candidates, shards and Parquet schema."""
+"""Parameters and Parquet schema of a table of neighbours."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +10,8 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 from relabel.core.parameters import Parameters
-from relabel.core.types import Pooling, Queries, Rows, Scores
-from relabel.corpus import REFERENCES, Corpus, References
+from relabel.core.types import Queries, Rows, Scores
 from relabel.corpus.splits import named_split
-from relabel.sources.finder import Search
 from relabel.store.workdir import part_ranges
 
 SplitOrAll = Annotated[Literal["train", "val", "test", "all"], BeforeValidator(named_split)]
@@ -43,54 +40,6 @@ class NeighboursParams(Parameters):
         description="faiss index factory string of an approximate search, with parameters of the search after a "
         "semicolon (`IVF1024,Flat;nprobe=32`); by default, the search is exact.",
     )
-
-
-@dataclass(frozen=True)
-class NeighbourSpec:
-    """Specification of one table of neighbours.
-
-    `queries`: queries of the table.
-    `rows`: corpus rows that are queries and candidates.
-    `k`: neighbours per query.
-    `rows_per_shard`: captions per shard; an image counts as its first five.
-    """
-
-    label: str
-    queries: Queries
-    rows: range
-    k: int
-    pooling: Pooling
-    rows_per_shard: int
-
-    def config(self) -> dict[str, Any]:
-        """Return the fields that can change the table."""
-        return {
-            "queries": self.queries,
-            "rows": [self.rows.start, self.rows.stop],
-            "k": self.k,
-            "pooling": self.pooling,
-            "references": REFERENCES,
-            "rows_per_shard": self.rows_per_shard,
-        }
-
-    def query_numbers(self, corpus: Corpus) -> range:
-        """Return the values of the column `row`: rows of captions, or numbers of images."""
-        return self.rows if self.queries == "captions" else corpus.images_of(self.rows)
-
-    def search(self, corpus: Corpus) -> Search:
-        """Return the queries and the candidates."""
-        candidates = np.arange(self.rows.start, self.rows.stop, dtype=np.int32)
-        if self.queries == "captions":
-            # A caption is never its own neighbour.
-            return Search(References.single(candidates), candidates, candidates, self.k)
-        numbers = self.query_numbers(corpus)
-        # An image is no caption: there is nothing to exclude.
-        return Search(corpus.references(numbers), np.full(len(numbers), -1, np.int32), candidates, self.k)
-
-    def shards(self, corpus: Corpus) -> list[range]:
-        """Divide the queries, numbered from 0, into shards; an image is never separated from its references."""
-        each = self.rows_per_shard if self.queries == "captions" else max(1, self.rows_per_shard // REFERENCES)
-        return part_ranges(range(len(self.query_numbers(corpus))), each)
 
 
 def row_groups(rows: range, width: int) -> list[range]:

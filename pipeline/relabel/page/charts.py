@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from relabel.core.numeric.statistics import pearson, round_relative
 from relabel.core.types import Scores
-from relabel.datasets.cxc import SIDES, Side, Task
+from relabel.datasets.cxc import SIDES, Task
 from relabel.datasets.evaluation_sets import ALL
 from relabel.judge.cxc_figures import NON_GT, OWN, PairScores, bin_pairs
 from relabel.judge.report import Record
 from relabel.page.captions import PageCaptions, positions_in
+from relabel.sources.judged import find_pairs
 
 Figure = dict[str, Any]
 TASKS: dict[Task, str] = {"sits": "caption and image", "sts": "two captions", "sis": "two images"}
@@ -39,8 +40,9 @@ class ChartPairs:
     def __init__(self, labels: Sequence[PairScores], task: Task, captions: PageCaptions) -> None:
         pairs, first = {one.label: one.tasks[task] for one in labels}, labels[0].tasks[task]
         self.task, self.sides = task, SIDES[task]
-        ids = zip((first.human.left, first.human.right), self.sides, strict=True)
-        left, right = (_locate(names, side, captions) for names, side in ids)
+        places = {"caption": captions.rows, "image": captions.images}
+        pairs_of = zip(self.sides, find_pairs(first.human, captions.corpus), strict=True)
+        left, right = (positions_in(places[side], numbers) for side, numbers in pairs_of)
         scored = np.logical_and.reduce([one.scored for one in pairs.values()])
         index = np.flatnonzero((left >= 0) & (right >= 0) & scored)
         self.left, self.right, self.human = left[index], right[index], first.human.score[index]
@@ -90,14 +92,6 @@ def _spearman(series: NDArray[np.float64]) -> list[list[float | None]]:
 
     ranks = rankdata(series, axis=1)
     return [[None if (rho := pearson(a, b)) is None else round(rho, 4) for b in ranks] for a in ranks]
-
-
-def _locate(ids: Sequence[str], side: Side, captions: PageCaptions) -> NDArray[np.int64]:
-    """Return the numbers of ids on the page; -1 where the page lacks one."""
-    corpus, of_caption = captions.corpus, side == "caption"
-    numbers = corpus.row_of if of_caption else corpus.image_of
-    values = np.fromiter((numbers.get(i, -1) for i in ids), np.int32, len(ids))
-    return positions_in(captions.rows if of_caption else captions.images, values)
 
 
 def _trace(mode: str, x: Sequence[float] | Scores, y: Sequence[str] | Scores, **options: Any) -> Figure:

@@ -37,7 +37,7 @@ def fuse_model(session: Session, out: Path | None = None) -> Job:
         source, opened = config.source(label), partial(open_label, session, label, SPLIT)
         # A model tuned on val enters by its out-of-fold predictions; its encoding of val is not read.
         if (tuned := find_out_of_fold(source)) is not None:
-            spec = encoding(session, label, SPLIT).spec
+            spec = encoding(session, label, SPLIT).spec()
             parts[label] = FuseInput(source, spec.config, spec.fingerprint, opened, tuned)
         else:
             made = build_encoding(session, label, SPLIT)

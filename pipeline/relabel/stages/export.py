@@ -11,7 +11,7 @@ from typing import Any
 from relabel.core.types import Queries
 from relabel.export import export_class
 from relabel.export.base import ArtefactRef, ExportInputs
-from relabel.export.params import ExportTrecParams, block_of
+from relabel.export.params import ExportHfParams, ExportTrecParams, block_of
 from relabel.judge.calibration import STATED
 from relabel.stages.calibrate import find_calibration
 from relabel.stages.corpus import open_corpus
@@ -32,8 +32,10 @@ def format_export(session: Session, kind: str, label: str, split: str) -> Job:
 
     `kind`: one of `relabel.export.EXPORTS`. Its parameters are those of the block `block_of(kind)`.
     """
-    folder, source = session.folder, session.config.source(label)
     params = getattr(session.config.export, block_of(kind))
+    if isinstance(params, ExportHfParams) and params.licence is None:
+        params = params.model_copy(update={"licence": _licence(session)})
+    folder, source = session.folder, session.config.source(label)
     if isinstance(params, ExportTrecParams) and params.queries == "images" and not params.levels:
         params = params.model_copy(update={"levels": _cut_points(session, label)})
     exporter = export_class(kind)(params)
@@ -42,18 +44,15 @@ def format_export(session: Session, kind: str, label: str, split: str) -> Job:
     if queries is not None:
         candidates = serving_split(session, lambda s: folder("neighbours", s, queries, label), split)
         table = existing_neighbours(session, label, candidates, queries)
-    config: dict[str, Any] = exporter.params.model_dump(mode="json")
-    config |= {"split": split, "pooling": source.params.pooling}
-    if "licence" in config:
-        config["licence"] = config["licence"] or _licence(session)
+    config: dict[str, Any] = params.model_dump(mode="json") | {"split": split, "pooling": source.params.pooling}
 
     def checked() -> dict[str, Any]:
         # A label that the format cannot hold is refused before anything is compared or written.
-        exporter.check(_inputs(session, label, split, encoded, table, config.get("licence")))
+        exporter.check(_inputs(session, label, split, encoded, table))
         return config
 
     def fill(work: Work) -> None:
-        given = _inputs(session, label, split, encoded, table, config.get("licence"))
+        given = _inputs(session, label, split, encoded, table)
         exporter.write(given, work)
         work.metadata |= {"label": label, "split": split, "bounds": list(source.spec.bounds)}
         work.metadata["rows"] = [given.rows.start, given.rows.stop]
@@ -72,15 +71,12 @@ def _cut_points(session: Session, label: str) -> tuple[float, ...]:
     return tuple(sorted({cut for cut in cuts if cut is not None and cut > low}))
 
 
-def _inputs(
-    session: Session, label: str, split: str, encoded: Job, table: Job | None, licence: str | None = None
-) -> ExportInputs:
+def _inputs(session: Session, label: str, split: str, encoded: Job, table: Job | None) -> ExportInputs:
     """Return what an export may read; `encoded` and `table` must be current."""
     corpus = open_corpus(session)
     return ExportInputs(
         corpus=corpus,
         dataset=session.config.ingest.dataset,
-        licence=licence,
         label=label,
         params=session.config.params(label).model_dump(mode="json"),
         source=session.config.source(label),
@@ -109,8 +105,9 @@ def _licence(session: Session) -> str | None:
     """Return the licence of fetched captions; None for captions of the user's own."""
     from relabel.datasets import load_manifest
 
-    fetched = FETCHED.get(session.config.ingest.dataset)
-    if fetched is not None and caption_params(session).path is None:
+    params = caption_params(session)
+    fetched = FETCHED.get(params.complete)
+    if fetched is not None and params.path is None:
         return load_manifest(fetched).licence
     return None
 
@@ -127,7 +124,7 @@ def lookup_export(session: Session, label: str, split: str, candidates: str | No
     curve = calibration.curve if calibration else None
 
     def fill(work: Work) -> None:
-        write_lookup(_inputs(session, label, split, encoded, table), recipe.spec, work, curve)
+        write_lookup(_inputs(session, label, split, encoded, table), recipe.spec(), work, curve)
 
     inputs = _identities(session, encoded, table)
     if curve is not None:

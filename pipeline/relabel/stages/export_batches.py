@@ -56,7 +56,7 @@ def batches_export(
     @cache
     def batches() -> BatchesWork:
         manifest, progress = encoded.open(), session.runtime.progress
-        failed, identity = read_failed_rows(encoded.out, manifest), recipe.spec.fingerprint
+        failed, identity = read_failed_rows(encoded.out, manifest), recipe.spec().fingerprint
         opened = partial(open_label, session, label, str(manifest.metadata["split"]))
         return BatchesWork(
             corpus, label, split, near, source, rows, failed, pooling, params, near_rows, identity, opened, progress

@@ -53,7 +53,7 @@ def wds_export(session: Session, label: str, split: str) -> Job:
 
     def steps(work: Work) -> Steps:
         opened, progress = partial(open_lookup, out), session.runtime.progress
-        return SideCarWork(corpus, opened, shards(), keys, params, recipe.spec, progress).steps(work)
+        return SideCarWork(corpus, opened, shards(), keys, params, recipe.spec(), progress).steps(work)
 
     inputs: Inputs = {"corpus": corpus.digest, "lookup": lookup, "keys": lambda: digest_keys(shards())}
     recipe = Recipe("wds", label, config, inputs, lambda work: make_steps(job, work, wds_export, label, split))

@@ -35,27 +35,39 @@ def caption_params(session: Session) -> IngestParams:
 
         copied = fetch_captions(params, session.runtime.data, session.runtime.progress)
         return params.model_copy(update={"path": copied, "url": None})
-    if (manifest := _reused_corpus(session)) is None:
+    if (folder := _reused_corpus(session)) is None:
         return params
-    before = {name.partition(".")[2]: value for name, value in manifest.provenance[PARAMETERS].items()}
-    place = Path(os.path.relpath(session.folder("corpus") / before["path"]))
+    recorded = read_manifest(folder, "corpus").provenance[PARAMETERS]
+    before = {name.partition(".")[2]: value for name, value in recorded.items()}
+    place = before["path"] and Path(os.path.relpath(folder / before["path"]))
     given = params.model_dump(include=params.model_fields_set)
     return IngestParams.model_validate(before | given | {"dataset": params.dataset, "path": place})
 
 
 def namespace(session: Session) -> str:
     """Return the prefix of the ids, also before the captions are ingested."""
-    manifest = _reused_corpus(session)
-    return session.config.ingest.prefix if manifest is None else str(manifest.config["namespace"])
+    params = session.config.ingest
+    return (params if params.url else caption_params(session)).prefix
 
 
-def _reused_corpus(session: Session) -> Manifest | None:
-    """Return the manifest of a corpus that was ingested from a path which the parameters do not repeat, if any."""
-    folder = session.folder("corpus")
-    if session.config.ingest.has_location or not (folder / MANIFEST).exists():
+def reads_again(session: Session, location: str) -> bool:
+    """Return whether a corpus was ingested from this location, and the session has its parameters."""
+    path = caption_params(session).path if _reused_corpus(session) else None
+    return path is not None and path.resolve() == Path(location).resolve()
+
+
+def _reused_corpus(session: Session) -> Path | None:
+    """Return the folder of the corpus with the parameters that these do not repeat, if any.
+
+    It is that of the dataset, otherwise of the complete dataset whose first images are read.
+    """
+    params = session.config.ingest
+    folders = [session.labels / name / "corpus" for name in (params.dataset, params.complete)]
+    folder = next((folder for folder in folders if (folder / MANIFEST).exists()), None)
+    if params.has_location or folder is None:
         return None
-    manifest = read_manifest(folder, "corpus")
-    return manifest if manifest.provenance[PARAMETERS]["ingest.path"] else None
+    recorded = read_manifest(folder, "corpus").provenance[PARAMETERS]
+    return folder if recorded["ingest.path"] or recorded.get("ingest.limit") else None
 
 
 def ingestion(session: Session) -> Job:
@@ -85,7 +97,8 @@ def preview_captions(session: Session) -> tuple[str, int | None]:
     """Return what `preview` does; nothing is known of captions that have to be fetched first."""
     if session.config.ingest.url is not None or (params := _known_captions(session)).path is None:
         return "", None
-    return preview(params, session.runtime)
+    layout, rows = preview(params, session.runtime)
+    return layout, rows if params.limit is None else None
 
 
 def row_ids(session: Session, corpus: Corpus) -> list[RowIds]:
@@ -111,14 +124,14 @@ def fetch_and_ingest(session: Session, mirror: Path | None = None) -> Manifest:
 
     params = _known_captions(session)
     if params.path is None:
-        fetch(FETCHED[params.dataset], session.runtime.data, mirror, session.runtime.progress)
+        fetch(FETCHED[params.complete], session.runtime.data, mirror, session.runtime.progress)
     return ingestion(session).run()[0]
 
 
 def _known_captions(session: Session) -> IngestParams:
     """Return the parameters of the captions, which have a path or can be fetched."""
     params = caption_params(session)
-    if params.path is None and params.dataset not in FETCHED:
+    if params.path is None and params.complete not in FETCHED:
         todo = f"Give ingest.path, or use {', '.join(FETCHED)}."
-        raise UsageError(f"no captions are known for dataset {params.dataset}", todo=todo)
+        raise UsageError(f"no captions are known for dataset {params.complete}", todo=todo)
     return params

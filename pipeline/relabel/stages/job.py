@@ -47,10 +47,9 @@ class Job:
     parameters: Values = field(default_factory=dict)
     steps: Callable[[Work], Steps] = field(default=lambda _: iter(()))
 
-    @property
     def spec(self) -> Spec:
-        """Identity of the artefact."""
-        return self.recipe.spec
+        """Return the identity of the artefact. The first call reads and hashes the inputs."""
+        return self.recipe.spec()
 
     def run(self) -> tuple[Manifest, bool]:
         """Build the artefact unless it is up to date, and log its state; return its manifest and if it was built."""
@@ -61,18 +60,19 @@ class Job:
             rebuilt = runtime.rebuild and self.out not in session.notes.rebuilt
             return rebuilt or (runtime.retry_failed and manifest.failed > 0)
 
-        manifest, built = build(self.out, self.recipe, runtime.progress, again, self.announce, record)
+        with runtime.progress.status(f"{self.recipe.kind} {self.recipe.name}"):
+            manifest, built = build(self.out, self.recipe, runtime.progress, again, self.announce, record)
         session.notes.rebuilt.add(self.out)
         state = f"built in {manifest.provenance['seconds']:.1f} s" if built else "up to date"
         state += f", {plural(manifest.failed, 'row', 'rows')} failed" if manifest.failed else ""
-        runtime.progress.made(f"{manifest.kind} {manifest.name}: {state} ({self.out})")
+        runtime.progress.made(self.out, f"{manifest.kind} {manifest.name}: {state} ({self.out})")
         if built:
             self._warn(manifest.warnings)
         return manifest, built
 
     def share(self, share: tuple[int, int]) -> str:
         """Make share i of n of the files, and leave it to a later build to collect them; return a line of text."""
-        spec, runtime = self.spec, self.session.runtime
+        spec, runtime = self.spec(), self.session.runtime
         if current_manifest(self.out, spec) is not None:
             return f"{spec.kind} {spec.name}: up to date ({self.out})"
         check_place(self.out, spec, self.announce)
@@ -157,9 +157,9 @@ class Job:
 
     def state(self) -> Literal["done", "partly", "to do"]:
         """Return the state on disk: "partly" if an interrupted run left work that the next one continues."""
-        if current_manifest(self.out, self.spec) is not None:
+        if current_manifest(self.out, self.spec()) is not None:
             return "done"
-        return "partly" if work_folder(self.out, self.spec.fingerprint).exists() else "to do"
+        return "partly" if work_folder(self.out, self.spec().fingerprint).exists() else "to do"
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ def make_steps(job: Job, work: Work, stage: Callable[..., Job], *arguments: Any)
     silent = replace(runtime, progress=SILENT)
     sent = replace(session, runtime=silent, labels=session.labels.absolute(), notes=Notes())
     worker = partial(_prepare, sent, stage, arguments)
-    make_elsewhere(steps, work, Call(worker, job.spec.fingerprint, work.folder.absolute()), runtime)
+    make_elsewhere(steps, work, Call(worker, job.spec().fingerprint, work.folder.absolute()), runtime)
 
 
 def _prepare(
@@ -262,4 +262,4 @@ def _prepare(
 ) -> tuple[Spec, Callable[[Work], Steps]]:
     """Prepare a job in a worker, with the worker's own resources."""
     job = stage(replace(session, runtime=runtime), *arguments)
-    return job.spec, job.steps
+    return job.spec(), job.steps

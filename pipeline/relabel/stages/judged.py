@@ -95,7 +95,7 @@ def ranking(session: Session, label: str) -> Job:
     def fill(work: Work) -> None:
         opened = Gate(gate, ranker(gate), GATE_TOP) if gate else None
         eccv, progress = read_eccv(corpus, session.runtime.data), session.runtime.progress
-        records = score_eccv(corpus, ranker(label), eccv, work, progress, ties=params.ties, gate=opened)
+        records = score_eccv(ranker(label), eccv, work, progress, ties=params.ties, gate=opened)
         LabelFigures(describe(session, label, encoded.open()), records).write(work)
 
     recipe, names = Recipe("ranking", label, lambda: config, inputs, fill), ("gate",) if gate else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,14 +31,14 @@ class Hit:
 
 def search_labels(
     session: Session, text: str | None, caption_id: str | None, labels: Sequence[str], k: int, split: str | None
-) -> tuple[str, dict[str, list[Hit]], list[tuple[str, RelabelError]]]:
-    """Search with several labels. A label that cannot answer, for example with a stale encoding, is left out.
+) -> tuple[str, Iterator[tuple[str, list[Hit] | RelabelError]]]:
+    """Search with several labels, each when it is asked for; labels that load no model come first.
 
     `text`, `caption_id`: exactly one of them: a new text, or the id of an encoded caption. `labels`: labels to search
     with; all that are encoded if empty. `k`: number of results per label. `split`: split whose captions are searched;
     None for all if they are encoded, else the caption's own split, else the first encoded one. Returns
-    `query`: the text of the query; `left_out`, list of (str, RelabelError): labels that cannot answer, each with the
-    reason.
+    `query`: the text of the query; `answers`: iterator of the labels and their results, or the reason why a label
+    cannot answer, for example a stale encoding. If no label can answer, it ends by raising the first reason.
     """
     config, corpus = session.config, open_corpus(session)
     check_label_names(config, labels)
@@ -54,23 +54,36 @@ def search_labels(
     rows = corpus.split_rows(split)
     session.note_once(f"searching {config.ingest.dataset}, split {split}: {len(rows):,} captions")
     query = text if text is not None else corpus.find_row(str(caption_id), rows)
-    hits, opened = dict[str, list[Hit]](), dict[str, Relevance]()
-    left_out: list[tuple[str, RelabelError]] = []
-    for label in names:
-        try:
-            for source in config.with_parts(label).values() if text is not None else ():
-                source.require("query")
-            relevance, gate = open_label(session, label, split, opened), None
-            # To score every caption of a split pair by pair would take hours.
-            if config.source(label).is_pairwise():
-                chosen = config.judge.gate or _choose_gate(session, label, encoded, text)
-                gate = open_label(session, chosen, split, opened), GATE_TOP
-            hits[label] = nearest(relevance, query, k, gate)
-        except RelabelError as error:
-            left_out.append((label, error))
-    if not hits:
-        raise left_out[0][1]
-    return (query if isinstance(query, str) else corpus.caption(query).text), hits, left_out
+    opened = dict[str, Relevance]()
+
+    def search(label: str) -> list[Hit]:
+        for source in config.with_parts(label).values() if text is not None else ():
+            source.require("query")
+        relevance, gate = open_label(session, label, split, opened), None
+        # To score every caption of a split pair by pair would take hours.
+        if config.source(label).is_pairwise():
+            chosen = config.judge.gate or _choose_gate(session, label, encoded, text)
+            gate = open_label(session, chosen, split, opened), GATE_TOP
+        return nearest(relevance, query, k, gate)
+
+    def slowness(label: str) -> tuple[bool, bool]:
+        source = config.source(label)
+        return not source.spec.fast, source.model_folder() is not None
+
+    def answers() -> Iterator[tuple[str, list[Hit] | RelabelError]]:
+        errors = list[RelabelError]()
+        for label in sorted(names, key=slowness):
+            answer: list[Hit] | RelabelError
+            try:
+                with session.runtime.progress.status(f"searching with {label}"):
+                    answer = search(label)
+            except RelabelError as error:
+                errors.append(answer := error)
+            yield label, answer
+        if len(errors) == len(names):
+            raise errors[0]
+
+    return (query if isinstance(query, str) else corpus.caption(query).text), answers()
 
 
 def nearest(relevance: Relevance, query: str | int, k: int, gate: tuple[Relevance, int] | None = None) -> list[Hit]:

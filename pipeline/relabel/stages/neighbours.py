@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from relabel.core.types import Queries
+from relabel.corpus import REFERENCES
 from relabel.neighbour_tables.build import NeighbourWork
-from relabel.neighbour_tables.spec import NeighbourSpec
 from relabel.stages.corpus import open_corpus
 from relabel.stages.encode import encoded_split, encoding, open_label, serving_split
 from relabel.stages.job import Job, Values, label_values, make_steps
@@ -35,15 +35,19 @@ def neighbour_table(
     queries = queries or params.queries
     corpus = open_corpus(session)
     rows, encoded = corpus.split_rows(candidates), encoding(session, label, split)
-    spec = NeighbourSpec(label, queries, rows, params.k, source.params.pooling, session.runtime.rows_per_shard)
-    config: Values = spec.config() | {"source": source.spec.name, "candidates": candidates, "index": params.index}
+    pooling, runtime = source.params.pooling, session.runtime
+    config: Values = {"source": source.spec.name, "queries": queries, "candidates": candidates}
+    config |= {"rows": [rows.start, rows.stop], "rows_per_shard": runtime.rows_per_shard}
+    config |= {"k": params.k, "pooling": pooling, "references": REFERENCES, "index": params.index}
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoded}
     if gate := source.gate():
         # The candidates are the gate's best ones, which depend on its pooling; its encoding does not.
         inputs["gate"] = encoding(session, gate, split)
         config["pooling of the gate"] = session.config.source(gate).params.pooling
     opened = partial(open_label, session, label, split)
-    table = NeighbourWork(spec, corpus, opened, params.index, gate is not None, session.runtime)
+    table = NeighbourWork(
+        label, queries, rows, params.k, pooling, corpus, opened, params.index, gate is not None, runtime
+    )
 
     def fill(work: Work) -> None:
         manifest = encoded.open()

@@ -89,10 +89,11 @@ def run(
     fetch_and_ingest(session, mirror)
     of_captions = [(session.config.ingest.dataset, text) for text in corpus_warnings(session)]
     # A lookup and the neighbours in it are of one split, so that training sees no captions of another.
-    results = {}
-    for part in label_splits(session, split):
-        with session.runtime.progress.artefacts(len(_split_jobs(session, part, labels, exports))):
-            results[part] = _run_split(session, part, labels, exports, images)
+    parts = label_splits(session, split)
+    jobs = {part: _split_jobs(session, part, labels, exports) for part in parts}
+    seconds = {job.out: _expected_seconds(session, job, part) for part in parts for job in jobs[part]}
+    with session.runtime.progress.artefacts(seconds):
+        results = {part: _run_split(session, part, labels, exports, images) for part in parts}
     if len(results) == 1:
         (result,) = results.values()
         result.warnings[:0] = of_captions
@@ -101,6 +102,13 @@ def run(
     for part, result in results.items():
         merged.add(part, result)
     return merged
+
+
+def _expected_seconds(session: Session, job: PendingJob, split: str) -> float:
+    """Return the predicted time of an artefact; 0 if it exists, or if nothing is known of its stage."""
+    if job.stage not in PREDICTED or ((job.out / MANIFEST).exists() and not session.runtime.rebuild):
+        return 0.0
+    return predict(session, job.stage, job.name, len(open_corpus(session).split_rows(split))).seconds or 0.0
 
 
 def _run_split(session: Session, split: str, labels: Sequence[str], exports: bool, images: str | None) -> RunResult:
@@ -276,8 +284,8 @@ def _corpus_jobs(session: Session, rows: int | None) -> list[PlannedJob]:
         return [ingest]
     note, counted = preview_captions(session)
     ingest = replace(_planned(session, job, rows or counted), note=note)
-    fetched = config.dataset in FETCHED and not config.has_location and not note
-    return [*(_fetch_jobs(session, FETCHED[config.dataset]) if fetched else []), ingest]
+    fetched = config.complete in FETCHED and not config.has_location and not note
+    return [*(_fetch_jobs(session, FETCHED[config.complete]) if fetched else []), ingest]
 
 
 def _fetch_jobs(session: Session, name: str) -> list[PlannedJob]:

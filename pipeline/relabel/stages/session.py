@@ -9,6 +9,7 @@ from relabel.config import Config
 from relabel.core.parameters import check_name
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
+from relabel.corpus.params import name_of_first
 from relabel.store.manifest import MANIFEST
 
 
@@ -42,8 +43,13 @@ class Session:
     notes: Notes = field(default_factory=Notes, kw_only=True, compare=False)
 
     def __post_init__(self) -> None:
+        config, captions = self.config, self.config.ingest
+        if captions.limit is not None:
+            # A dataset in its own folder: a trial never replaces the complete dataset.
+            name = name_of_first(captions.dataset, captions.limit)
+            config = config.model_copy(update={"ingest": captions.model_copy(update={"dataset": name})})
         # Models are those of the parent's captions.
-        config = self.config.with_models(self.runtime.data, (self.parent or self).config.ingest.dataset)
+        config = config.with_models(self.runtime.data, (self.parent or self).config.ingest.dataset)
         # The dataclass is frozen for its users; the instance is still under construction.
         object.__setattr__(self, "config", config)
 

@@ -32,13 +32,11 @@ from relabel.store.workdir import Work
 class ScoredSet:
     """A label on a set of texts.
 
-    `parts`: the label, and the labels that it is composed of or gated by.
     `reason`: why the label cannot take new texts; None if it can.
     `scores`, `figures`: jobs of its scores of the pairs, and of their comparison with the judgements.
     """
 
     label: str
-    parts: Sequence[str]
     reason: str | None
     scores: Job
     figures: Job
@@ -79,7 +77,7 @@ def set_jobs(session: Session, sets: Iterable[TextSet]) -> Iterator[PendingJob]:
     for texts in sets:
         for scored in (scored for scored in texts.labels if scored.reason is None):
             key = f"{scored.label} on {texts.judged.name}"
-            for part in scored.parts:
+            for part in session.config.with_parts(scored.label):
                 yield from model_jobs(session, key, part)
             for job in (scored.scores, scored.figures):
                 yield PendingJob(key, "correlate", scored.label, job.out, partial(replace, job))
@@ -95,7 +93,7 @@ def _scored_set(session: Session, texts: TextSet, label: str) -> ScoredSet:
     sources = session.config.with_parts(label)
     reason = next(filter(None, (source.supports("query") for source in sources.values())), None)
     scores = _scores(session, texts, label, sources)
-    return ScoredSet(label, list(sources), reason, scores, _figures(session, texts, label, scores))
+    return ScoredSet(label, reason, scores, _figures(session, texts, label, scores))
 
 
 def _scores(session: Session, texts: TextSet, label: str, sources: Mapping[str, Source[Any]]) -> Job:

@@ -17,9 +17,8 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from errno import ENOSPC
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +59,14 @@ class Recipe:
     config: Callable[[], dict[str, Any]]
     inputs: Mapping[str, str | Callable[[], str]]
     fill: Callable[[Work], None]
+    _spec: list[Spec] = field(default_factory=list, init=False, repr=False, compare=False)
 
-    @cached_property
     def spec(self) -> Spec:
-        """Identity of the artefact."""
-        return Spec(self.kind, self.name, self.config(), {name: self.identity_of(name) for name in self.inputs})
+        """Return the identity of the artefact. The first call reads and hashes the inputs."""
+        if not self._spec:
+            inputs = {name: self.identity_of(name) for name in self.inputs}
+            self._spec.append(Spec(self.kind, self.name, self.config(), inputs))
+        return self._spec[0]
 
     def identity_of(self, name: str) -> str:
         """Return the identity of an input."""
@@ -92,7 +94,7 @@ def build(
     entries of the manifest's `provenance`. Returns `built`: False if the artefact existed
     already with the same fingerprint.
     """
-    spec = recipe.spec
+    spec = recipe.spec()
     folder = work_folder(out, spec.fingerprint)
     leftovers = folder, folder.with_name(folder.name + _OLD)
     try:
@@ -155,7 +157,7 @@ def exclusive(out: Path, folder: Path, progress: Progress = SILENT) -> Iterator[
 
 def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any] | None) -> Manifest:
     recipe.check_inputs()
-    work, spec, started = Work(folder, provenance=dict(record or {})), recipe.spec, time.monotonic()
+    work, spec, started = Work(folder, provenance=dict(record or {})), recipe.spec(), time.monotonic()
     make_folder(folder)
     resumed = any(folder.iterdir())
     try:

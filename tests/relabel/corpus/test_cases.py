@@ -73,7 +73,9 @@ def test_equal_keys_of_two_downloads_are_never_one_image(tmp_path: Path) -> None
     assert [name for name, _ in rows(tmp_path, image_id_column="url")] == urls
     assert [name for name, _ in rows(tmp_path, ids="folder")][::3] == ["cc12m/000000000#0", "cc3m/000000001#0"]
     # The shards alone have the same keys.
-    refused(tmp_path, "cc12m/00000.tar: 000000000", "cc3m/00000.tar: 000000000", format="webdataset")
+    shards = ("cc12m/00000.tar: 000000000", "cc3m/00000.tar: 000000000", "--ids shard")
+    refused(tmp_path, *shards, format="webdataset")
+    assert rows(tmp_path, format="webdataset", ids="shard")[0][0] == "cc12m/00000/000000000#0"
     assert len(rows(tmp_path, format="webdataset", ids="shard")) == 4
 
 
@@ -416,6 +418,7 @@ TALK = {
         ([{"image": 7, "caption_0": "a", "caption_10": "c", "Caption_2": "b"}], {}, "7#0 a; 7#1 b; 7#2 c"),
         ([{"query_text": "x", "image_ids": [11, 12]}], {}, "11#0 x; 12#0 x"),
         ({"images": [{"file_name": "a.jpg", "title": "x"}]}, {}, "a.jpg#0 x"),
+        ({"data": {"images": [{"filename": "a.jpg", "sentences": [{"raw": "x"}]}]}}, {}, "a#0 x"),
         ({"a.jpg": [{"raw": "x"}, {"raw": "y"}], "b.jpg": []}, {}, "a.jpg#0 x; a.jpg#1 y"),
         ({"COCO_1": "a dog", "COCO_2": ["x", "y"]}, {}, "COCO_1#0 a dog; COCO_2#0 x; COCO_2#1 y"),
         # pandas' orient="index", and columns that were written in different orders
@@ -455,6 +458,8 @@ def test_a_key_of_captions_is_no_image(tmp_path: Path) -> None:
         ([{"image": n, "caption": "a"} for n in range(100)] + [{"image": 1, "text": "b"}], ["100: column text"]),
         ([{"image": n, "caption": "a"} for n in range(100)] + [{"image": 1, "split": "val"}], ["100: column split"]),
         ([{"key": 1, "caption": "a", "status": "draft"}], ["status 'draft' is none of img2dataset's"]),
+        ({"columns": ["image", None], "data": [["a", "x"]]}, ["no column of captions"]),
+        ({"videos": [{"video_id": [], "split": "val"}], "sentences": [{"video_id": "v0", "text": "a"}]}, ["split ''"]),
     ],
 )
 def test_json_that_is_not_read_as_something_else(tmp_path: Path, body: Any, parts: list[str]) -> None:
@@ -740,12 +745,14 @@ def test_large_records_are_refused_by_file_and_record(tmp_path: Path) -> None:
     refused(tmp_path / "a.parquet", "a.parquet: row 0: 1,000,000 characters are no caption")
     # Lists that stand for 8 GB of text, each short enough for a caption.
     texts = pa.DictionaryArray.from_arrays(pa.array([0] * 40_000, pa.int32()), pa.array(["x" * 200_000]))
-    lists = pa.ListArray.from_arrays(pa.array(range(0, 40_001, 5), pa.int32()), texts)
-    pq.write_table(pa.table({"image": [str(n) for n in range(8000)], "caption": lists}), tmp_path / "b.parquet")
-    source = open_input(IngestParams(dataset="d", path=tmp_path / "b.parquet"), Runtime(memory=256 << 20))
-    with pytest.raises(CheckError, match=r"b\.parquet: row \d+: .* are too many for the memory"):
-        for _ in source.read():
-            pass
+    for size in (5, 40_000):
+        lists = pa.ListArray.from_arrays(pa.array(range(0, 40_001, size), pa.int32()), texts)
+        images = [str(n) for n in range(len(lists))]
+        pq.write_table(pa.table({"image": images, "caption": lists}), tmp_path / "b.parquet")
+        source = open_input(IngestParams(dataset="d", path=tmp_path / "b.parquet"), Runtime(memory=256 << 20))
+        with pytest.raises(CheckError, match=r"b\.parquet: row \d+: .* are too many for the memory"):
+            for _ in source.read():
+                pass
     path = write(tmp_path / "a.csv", "image,caption\n1," + "x" * (20 << 20))
     refused(path, "a.csv:2: a line of more than 16,777,216 characters")
 

@@ -1,7 +1,6 @@
 """Contract: `datasets.load_dataset` opens the folder of `relabel export hf` with its splits, ids, texts, vectors and
 neighbours; the card states label, range, licence and how to load it.
 
-safetensors reads the vectors of a label, with the rows and ids of their captions.
 Pairs hold equally many scores of each bin and tuples a positive above its negatives, in the columns that the losses of
 sentence-transformers take, with the label's exact scores and the ids of the texts.
 Positives and negatives follow one rule of margins, also for negative scores. No row repeats a text, and rows that are
@@ -14,15 +13,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from safetensors import safe_open
-from safetensors.numpy import load_file
 from tests.relabel.export.formats import exported, with_captions
 
 from relabel import stages
@@ -30,7 +26,7 @@ from relabel.core.errors import CheckError
 from relabel.core.runtime import Progress
 from relabel.corpus.build import Caption
 from relabel.export.pairs import draw_from_bins, sides
-from relabel.stages import Session, open_corpus, open_label
+from relabel.stages import Session, open_corpus
 from relabel_train.lookup import open_lookup
 
 
@@ -72,30 +68,6 @@ def test_a_licence_adds_no_tag_or_line_to_the_card(small_project: Session) -> No
     folder, _ = exported(small_project, "hf", licence="mine\n---\n# a <script>")
     lines = (folder / "README.md").read_text(encoding="utf-8").splitlines()
     assert (lines[-1], lines.count("---")) == ("mine --- # a &lt;script>", 2)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_safetensors_reads_vectors_rows_and_ids(small_project: Session, dtype: str) -> None:
-    folder, manifest = exported(small_project, "safetensors", rows_per_file=30, dtype=dtype)
-    vectors: Any = open_label(small_project, "cbow", "all").unit_vectors()
-    corpus = open_corpus(small_project)
-    for split, rows in corpus.splits.items():
-        names = sorted(name for name in manifest.files if name.startswith(f"{split}-"))
-        assert len(names) == -(-len(rows) // 30)
-        found: list[int] = []
-        for name in names:
-            tensors = load_file(folder / name)
-            found += tensors["rows"].tolist()
-            part = slice(tensors["rows"][0], tensors["rows"][-1] + 1)
-            assert tensors["vectors"].dtype == dtype
-            np.testing.assert_array_equal(tensors["vectors"], vectors[part].astype(dtype))
-            text, offsets = tensors["caption_ids.bytes"].tobytes(), tensors["caption_ids.offsets"]
-            assert [text[a:b].decode() for a, b in pairwise(offsets)] == corpus.caption_ids[part]
-        assert found == list(rows)
-    with safe_open(folder / names[0], "np") as file:
-        # A second entry would be written in a random order.
-        assert list(file.metadata()) == ["encoding"]
-        assert json.loads(file.metadata()["encoding"])["label"] == "cbow"
 
 
 def files_of(folder: Path, cache: Path) -> Any:

@@ -8,16 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.relabel.judge.conftest import Odd
 
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.judge.eccv import DIRECTIONS, Direction, Eccv, Gate, Queries, Ranker, read_eccv, read_ranking, score_eccv
+from relabel.judge.eccv import DIRECTIONS, Direction, Eccv, Gate, Queries, Ranker, read_eccv, score_eccv
 from relabel.judge.report import Record
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.same_image import SameImageRelevance
 from relabel.store.workdir import Work
+
+
+def read_table(work: Work, direction: Direction) -> pa.Table:
+    return pq.read_table(work.folder / f"{direction}-00000-of-00001.parquet")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +46,7 @@ def tiny(few: Corpus) -> Eccv:
         positives = [np.union1d(np.flatnonzero(of), some) for of, some in zip(own, drawn, strict=True)]
         count = np.array([len(f) for f in positives]) + (np.arange(9) == 4)
         queries[direction] = Queries([f"q{i}" for i in index], index, positives, count)
-    return Eccv(captions, images, queries)
+    return Eccv(few, captions, images, queries)
 
 
 def figures(records: list[Record]) -> dict[str, list[float]]:
@@ -50,7 +56,7 @@ def figures(records: list[Record]) -> dict[str, list[float]]:
 @pytest.mark.slow
 def test_same_image_equals_the_published_pairwise_figures(eccv: Eccv, cxc_test: Corpus, work: Work) -> None:
     relevance = SameImageRelevance(cxc_test, range(len(cxc_test)), "max")
-    records = score_eccv(cxc_test, Ranker(relevance, 1), eccv, work)
+    records = score_eccv(Ranker(relevance, 1), eccv, work)
     rows = figures(records)
     assert rows["i2t"][:2] == pytest.approx([31.27, 31.30], abs=0.1)
     assert rows["t2i"][:2] == pytest.approx([13.59, 13.59], abs=0.1)
@@ -58,7 +64,8 @@ def test_same_image_equals_the_published_pairwise_figures(eccv: Eccv, cxc_test: 
         ("eccv", "pessimistic", None, 1261), ("eccv", "pessimistic", None, 1332)
     ]  # fmt: skip
     # The figures are means over the queries.
-    for direction, table in read_ranking(work.folder).items():
+    for direction in DIRECTIONS:
+        table = read_table(work, direction)
         assert rows[direction][0] == pytest.approx(100 * table["ap_at_r"].to_numpy().mean())
 
 
@@ -71,7 +78,7 @@ def test_equal_to_eccv_caption_without_ties(eccv: Eccv, cxc_test: Corpus, work: 
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
     relevance = VectorRelevance(cxc_test, range(25_000), "mean", vectors, lambda _: vectors[0])
     # Ranks of rounded scores with ties broken by row: eccv_caption defines no rule for ties.
-    rows = figures(score_eccv(cxc_test, Ranker(relevance, 1), eccv, work, ties="row"))
+    rows = figures(score_eccv(Ranker(relevance, 1), eccv, work, ties="row"))
     ranked: dict[str, dict[int, list[int]]] = {}
     for direction in DIRECTIONS:
         queries, gallery = eccv.queries[direction], eccv.gallery(direction)
@@ -125,8 +132,8 @@ def by_hand(corpus: Corpus, relevance: Odd, eccv: Eccv, direction: Direction, to
 def test_equal_to_plain_sorting(few: Corpus, tiny: Eccv, work: Work, direction: Direction, top: int | None) -> None:
     relevance, pooled = Odd(few, range(len(few))), Odd(few, range(len(few)), "mean")
     gate = None if top is None else Gate("mean", Ranker(pooled, 1), top)
-    score_eccv(few, Ranker(relevance, 1), tiny, work, gate=gate)
-    table = read_ranking(work.folder)[direction]
+    score_eccv(Ranker(relevance, 1), tiny, work, gate=gate)
+    table = read_table(work, direction)
     assert table["query"].to_pylist() == tiny.queries[direction].ids
     assert table["positives"].to_pylist() == tiny.queries[direction].positives.tolist()
     rows = np.stack([table[c].to_numpy() for c in ("ap_at_r", "r_precision", "r_at_1")], axis=1)

@@ -97,7 +97,7 @@ def test_one_caption_has_no_neighbours(small_project: Session, tmp_path: Path) -
 
 def test_the_encoding_of_the_split_precedes_that_of_all(session: Session) -> None:
     def encoding(**params: str) -> str:
-        return searched(session, "cbow", **params).spec.inputs["encoding"]
+        return searched(session, "cbow", **params).spec().inputs["encoding"]
 
     fingerprint = read_manifest(session.folder("encodings", "all", "cbow"), "encoding").fingerprint
     assert {encoding(), encoding(candidates="test"), encoding(candidates="all")} == {fingerprint}

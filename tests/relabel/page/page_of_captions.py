@@ -13,7 +13,7 @@ from relabel.judge.cxc import ScoredPairs
 from relabel.judge.cxc_figures import PairScores
 from relabel.judge.report import JudgedLabel
 from relabel.page.captions import Nearest, choose_captions
-from relabel.page.charts import JudgedPairs, distribution, headline
+from relabel.page.charts import ChartPairs, distribution, headline
 from relabel.page.images import Images
 from relabel.page.render import render_page
 
@@ -82,7 +82,7 @@ def example_data(count: int = 60) -> dict[str, Any]:
         "ids": corpus.caption_ids,
         "starts": page.starts,
         "headline": {"": headline(records, colours)},
-        "judged": {task: JudgedPairs(scored_pairs(corpus, task), task, page).data(colours) for task in ("sits", "sts")},
+        "judged": {task: ChartPairs(scored_pairs(corpus, task), task, page).data(colours) for task in ("sits", "sts")},
         "distributions": {
             label: distribution({kind: rng.random(50) for kind in kinds}, colours[label]) for label in LABELS[1:]
         },

@@ -52,7 +52,7 @@ def project(tmp_path: Path) -> Folder:
     others = [(c, i) for c, i, m in zip(human.left, human.right, human.method, strict=True) if m != "c2i_original"]
     images = {image.partition(":")[2] for c, i in others[:250] for image in (image_of[c], i)}
     captions = [one for one in coco_captions({"val": 5000}) if one["image_id"] in images]
-    folder.write(captions, {"sources": sources, "ingest": ingest, "judge": {"resamples": 20, "draws": 0}})
+    folder.write(captions, {"sources": sources, "ingest": ingest, "judge": {"resamples": 20}})
     return folder
 
 
@@ -105,7 +105,7 @@ def test_a_lookup_without_a_curve_has_relevance_only(project: Folder, monkeypatc
 def test_shipped_curves_are_those_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Folder(tmp_path, "val")
     ingest = {"dataset": "coco", "format": "jsonl", "path": "captions.jsonl", "expected": {}}
-    judged = {"split": "val", "tasks": ["sits"], "draws": 0, "resamples": 20}
+    judged = {"split": "val", "tasks": ["sits"], "resamples": 20}
     folder.write(coco_captions({"val": 5000}), {"ingest": ingest, "judge": judged})
     monkeypatch.chdir(tmp_path)
     folder.done("ingest")

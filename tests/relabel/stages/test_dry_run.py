@@ -56,7 +56,7 @@ def test_states_and_rows_follow_the_artefacts() -> None:
     ahead = dict.fromkeys(("encode", "neighbours", "export"), ("to do", 10)) | {"report": ("to do", None)}
     assert states() == {"ingest": ("done", 10), **ahead}
     job = stages.encoding(session, "mine", "all")
-    begun = work_folder(job.out, job.spec.fingerprint)
+    begun = work_folder(job.out, job.spec().fingerprint)
     begun.mkdir(parents=True)
     assert states() == {"ingest": ("done", 10), **ahead, "encode": ("partly", 10)}
     begun.rmdir()

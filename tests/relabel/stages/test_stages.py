@@ -226,7 +226,7 @@ def test_labels_without_what_fetch_gets_are_left_out_unless_named(small: Path, m
     assert outcome.problems == []
     assert ("same_image", "sits", "all") in records(outcome)
     assert ("glove", "sits", "all") not in records(outcome)
-    assert outcome.write  # the report of the parameter file is that of the labels that are left
+    assert "tables, pictures" in outcome.paths  # the report of the parameter file is that of the labels that are left
     assert [note for note in noted.lines if "left out" in note] == [
         f"{line}. Get it with `relabel fetch glove`." for line in left_out
     ]

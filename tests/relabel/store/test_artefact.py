@@ -92,7 +92,7 @@ def test_an_artefact_is_reused_without_reading_its_files_under_the_same_fingerpr
     made: list[str] = []
     for other in (recipe(filler(made), size=2), replace(recipe(filler(made), size=2), inputs={"corpus": "abd"})):
         manifest, built = build(out, other)
-        assert (built, manifest.fingerprint) == (True, other.spec.fingerprint)
+        assert (built, manifest.fingerprint) == (True, other.spec().fingerprint)
     assert made == FILES * 2
 
 

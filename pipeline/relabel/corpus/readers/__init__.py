@@ -1,68 +1,41 @@
 """Captions of any format: containers hold records, layouts find their parts, and rules make captions of them.
 
-`open_input` finds the files that the parameters name. `containers` reads records, each with its place; `layouts` tells
+`open_input` opens the files that `files` finds. `containers` reads records, each with its place; `layouts` tells
 image, captions, ids and split of a record; `rules` decides what is an image of its own, what is left out and which
 split a name means. Ids get the namespace as a prefix (`coco:770337`).
 """
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, cast, get_args
+from typing import Any
 
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.parsing import check_regular
 from relabel.core.runtime import Runtime
 from relabel.corpus.build import Caption, RowIds
-from relabel.corpus.params import PUBLISHED_FORMATS, Format, IngestParams
+from relabel.corpus.params import PUBLISHED_FORMATS, IngestParams
 from relabel.corpus.readers import containers
-from relabel.corpus.readers.containers import LINES, TABLES, Bad, Container, kind_of, of_records, open_arrow
-from relabel.corpus.readers.layouts import (
-    ABOUT,
-    KARPATHY,
-    KEY,
-    STATUS,
-    TEXT,
-    Columns,
-    form_of_text,
-    karpathy_images,
-    records_of,
-    usual_roles,
-)
+from relabel.corpus.readers.containers import Bad, Container, of_records, open_arrow
+from relabel.corpus.readers.files import find_files, name_below, splits_of_names
+from relabel.corpus.readers.layouts import KARPATHY, KEY, TEXT, Columns, records_of, usual_roles
 from relabel.corpus.readers.rules import Rules
 from relabel.corpus.readers.scan_layout import COLUMNS as SCAN
-from relabel.corpus.readers.scan_layout import ids_file, read_scan, scan_files
+from relabel.corpus.readers.scan_layout import ids_file, read_scan
 from relabel.corpus.readers.webdataset import captions_of_text, open_tar, webdataset_digest
-from relabel.corpus.splits import Split, split_of
 from relabel.datasets import cxc, locate
 from relabel.store.files import input_sha256
 
-ENDINGS: dict[str, tuple[str, ...]] = {
-    "csv": TABLES,
-    "json": (".json", ".json.gz"),
-    "jsonl": LINES,
-    "parquet": (".parquet",),
-    "arrow": (".arrow", ".feather"),
-    "webdataset": (".tar", ".tar.gz", ".tgz"),
-    "text": (".txt",),
-}
-"""Format to the endings of its files, which tell the files of a folder."""
 _ROWS = ("parquet", "arrow", "img2dataset")  # formats in which every row is a record
-_UNREAD = (".zip", ".bz2", ".xz", ".zst", ".7z", ".xlsx", ".xls", ".pkl")
-"""Endings of files that may hold captions and are not read."""
 _KARPATHY: dict[str, tuple[str, str | None]] = {
     "coco": ("karpathy-splits", "dataset_coco.json"),
     "flickr30k": ("flickr30k", None),
 }
 """Dataset to the dataset manifest and file of its captions. None takes the first alternative that exists."""
-_SPLITS = "dataset_dict.json"
-"""File of Hugging Face `datasets` beside a folder per split."""
 _FIXED = {"karpathy": KARPATHY, "scan": SCAN}
 _READ: dict[str, tuple[str, ...]] = {"karpathy": (), "scan": ("ids", "captions_per_image")}
 """Format to its columns, and to its parameters. Its files are opened when captions are read, and not by every stage."""
@@ -97,9 +70,9 @@ def open_input(params: IngestParams, runtime: Runtime, row_ids: list[RowIds] | N
     """
     path, form, files = params.path, params.format, list[Path]()
     if path is None:
-        form = form or PUBLISHED_FORMATS.get(params.dataset)
-        if form == "karpathy" and params.dataset in _KARPATHY:
-            path = locate(*_KARPATHY[params.dataset], runtime.data)
+        form = form or PUBLISHED_FORMATS.get(params.complete)
+        if form == "karpathy" and params.complete in _KARPATHY:
+            path = locate(*_KARPATHY[params.complete], runtime.data)
     if path is not None and form != "coco":
         form, files = find_files(path, form, params.encoding)
     elif form != "coco":
@@ -117,14 +90,30 @@ def open_input(params: IngestParams, runtime: Runtime, row_ids: list[RowIds] | N
         raise UsageError(problem, where=str(path or params.dataset), todo=todo)
     params = params.model_copy(update={"format": form})
     if path is None or form == "coco":
-        return _open_coco(params, runtime)
-    return _open_files(params, path, files, runtime, row_ids)
+        source = _open_coco(params, runtime)
+    else:
+        source = _open_files(params, path, files, runtime, row_ids)
+    if (limit := params.limit) is None:
+        return source
+    return replace(source, read=lambda: first_images(source.read(), limit))
+
+
+def first_images(captions: Iterable[Caption], limit: int) -> Iterator[Caption]:
+    """Yield the captions of the first `limit` images of each split. An image without a valid caption does not count."""
+    images = dict[str, set[str]]()
+    # All captions are read, since those of an image may be anywhere, and a file with an error has it with any limit.
+    for caption in captions:
+        first = images.setdefault(caption.split, set())
+        if len(first) < limit:
+            first.add(caption.image_id)
+        if caption.image_id in first:
+            yield caption
 
 
 def _config(params: IngestParams, *names: str) -> dict[str, Any]:
     """Return the parameters that a format reads, and those of all formats that are not as usual."""
     usual = IngestParams()
-    rules = ("encoding", "lists", "bad_records", "split_names")
+    rules = ("encoding", "lists", "bad_records", "split_names", "limit")
     changed = [name for name in rules if getattr(params, name) != getattr(usual, name)]
     return params.model_dump(mode="json", include={"format", *names, *changed})
 
@@ -166,8 +155,8 @@ def _open_files(
     model, first, columns = files[0], None, _FIXED.get(form, given)
     if form not in _FIXED:
         model, first, columns = _first(files, partial(opened, given=given))
-    opened = partial(opened, given=columns, model=_name(model, path))
-    splits = _splits_of_names(files, path, params) if params.in_split is None and columns.split is None else {}
+    opened = partial(opened, given=columns, model=name_below(model, path))
+    splits = splits_of_names(files, path, params) if params.in_split is None and columns.split is None else {}
     rules.note = note = f"format {form}; {columns.describe((first and first.example) or {})}"
     if told := set(splits.values()):
         note = f"{note.partition('; splits')[0]}; splits: names of files ({', '.join(sorted(told))})"
@@ -179,7 +168,7 @@ def _open_files(
             container, found = (first, columns) if first and file == model else opened(file)
             yield container, replace(found, in_split=splits.get(file) or found.in_split)
 
-    named = {_name(file, path): check_regular(file) for file in [*files, *listed]}
+    named = {name_below(file, path): check_regular(file) for file in [*files, *listed]}
     return Input(named, config, lambda: rules.captions(sources()), sha256, note, rules.left_out, rules.warnings)
 
 
@@ -198,7 +187,6 @@ def _open(
 ) -> tuple[Container, Columns]:
     """Open a file; return its container and the columns that it has. `model`: file that `given` was found in."""
     form, key = params.format, ""
-    unique = given.unique or (form in ("text", "webdataset") and given.image_id == KEY)
     if form == "csv":
         container = containers.open_csv(path, params, usual_roles, bad)
     elif form == "jsonl":
@@ -206,11 +194,9 @@ def _open(
     elif form in ("json", "karpathy"):
         body = containers.open_json(path, params.encoding, runtime.memory)
         rows, key = records_of(body, str(path), params, bad)
-        images = (image for image in body["images"] if isinstance(image, dict)) if key == "images" else ()
-        if any({"filename", "sentences"} <= image.keys() for image in images):
-            rows, given = karpathy_images(rows), replace(given, image_id=given.image_id or KEY)
-            unique = given.image_id == KEY
         container = of_records(f"{path}: ", rows, str(path))
+        if KEY in (container.example or ()):
+            given = replace(given, image_id=given.image_id or KEY)
     elif form == "webdataset":
         container = open_tar(path, params, bad)
     elif form == "scan":
@@ -229,7 +215,7 @@ def _open(
             there = ", ".join([*container.example][:20])
             error.todo = f"{model} has it; there are {there}. Name columns of all files, or move one without captions."
         raise
-    return container, replace(found, unique=found.unique or unique)
+    return container, replace(found, unique=found.unique or given.unique or given.image_id == KEY)
 
 
 def _open_text(path: Path, params: IngestParams) -> Container:
@@ -237,143 +223,3 @@ def _open_text(path: Path, params: IngestParams) -> Container:
     stem = path.name.removesuffix(".gz").removesuffix(".txt")
     record = {KEY: stem, TEXT: captions_of_text("".join(containers.read_texts(path, params.encoding)))}
     return of_records(f"{path}: ", iter([(stem, record)]), str(path))
-
-
-def find_files(path: Path, form: Format | None, encoding: str | None = None) -> tuple[Format, list[Path]]:
-    """Return the format and the files of captions at a path.
-
-    `form`: the format if it is given, whose files are read then. Otherwise, all files that may hold captions must be of
-    one format.
-    """
-    if form == "scan":
-        return form, scan_files(path)
-    if not path.is_dir():
-        form = form or _metadata([path]) or kind_of(path, encoding)
-        return (form, [path]) if form else _unclear(path, {})
-    if form is None and any((path / folder / "captions_train2014.json").is_file() for folder in ("", "annotations")):
-        return "coco", []
-    found = dict[str, list[Path]]()
-    for file in _walk(path):
-        if kind := _form_of(file, encoding):
-            found.setdefault(kind, []).append(file)
-    if form is not None:
-        others = {"img2dataset": ["parquet"], "karpathy": ["json"], "jsonl": ["jsonl", "json"]}.get(form, [form])
-        files = [file for kind in others for file in found.get(kind, ())]
-        files = files or [file for others in found.values() for file in others]
-        return (form, sorted(files)) if files else _unclear(path, {})
-    form = _metadata(found.get("parquet", ()))
-    # Lists of names hold no captions, and the files of images that img2dataset wrote repeat the metadata.
-    passed = ("webdataset", "text", "json", "names") if form else () if "text" in found else ("names",)
-    found = {kind: files for kind, files in found.items() if kind not in passed}
-    kind = next(iter(found), None)
-    if len(found) > 1 or kind not in get_args(Format):
-        return _unclear(path, found)
-    return form or cast(Format, kind), found[str(kind)]
-
-
-def _metadata(files: Sequence[Path]) -> Format | None:
-    """Return the format of img2dataset if the first file is a table of its metadata."""
-    columns = open_arrow(files[0], "parquet", 0).example if files and kind_of(files[0], None) == "parquet" else None
-    return "img2dataset" if {"key", STATUS} <= {*(columns or ())} else None
-
-
-def _unclear(path: Path, found: Mapping[str, Sequence[Path]]) -> NoReturn:
-    """Raise for files of no format or of several."""
-    several = f"files of several formats: {', '.join(found)}"
-    problem = several if len(found) > 1 else "no captions of a known format"
-    todo = f"Give the format with --format: one of {', '.join(get_args(Format))}."
-    if found:
-        # The first of each, since there may be thousands.
-        names = [f"{kind}: {', '.join(_name(file, path) for file in files[:5])}" for kind, files in found.items()]
-        problem, todo = f"{problem} ({'; '.join(names)})", f"{todo} Files of other formats are not read then."
-    raise UsageError(problem, where=str(path), todo=todo)
-
-
-def _form_of(file: Path, encoding: str | None) -> str | None:
-    """Return the format of a file in a folder, "names" of images or "packed"; None if it cannot hold captions."""
-    name = file.name.lower().removesuffix(".gz")
-    form = next((form for form, endings in ENDINGS.items() if name.endswith(endings)), None)
-    if ABOUT.fullmatch(file.name):
-        return None
-    if name.endswith(_UNREAD):
-        return "packed"
-    if name.endswith(("_caps.txt", "_ids.txt")):
-        return "scan" if name.endswith("_caps.txt") else "names"
-    if form in (None, "parquet", "arrow", "webdataset"):
-        return form
-    kind = kind_of(check_regular(file), encoding)
-    return (
-        form_of_text(containers.head_of(file, encoding)[1])
-        if form == "text" and kind in (None, "csv")
-        else kind or form
-    )
-
-
-def table_files(path: Path, endings: Sequence[str]) -> list[Path]:
-    """Return the file itself, or the files below a folder with one of the endings, sorted by path.
-
-    Names that begin with a dot or an underscore are left out, as are caches of Hugging Face `datasets`.
-    """
-    files = _walk(path) if path.is_dir() else [check_regular(path)]
-    files = [file for file in files if not path.is_dir() or file.name.lower().endswith(tuple(endings))]
-    if not files:
-        raise UsageError(f"no {' or '.join(endings)} file in this folder", where=str(path))
-    return files
-
-
-def _walk(path: Path) -> list[Path]:
-    """Return the files below a folder, also of folders that are links."""
-    hidden, found, seen = (".", "_", "cache-"), list[Path](), {path.resolve()}
-    for name, folders, files in os.walk(path, followlinks=True):
-        folder = Path(name)
-        inner = {one: (folder / one).resolve() for one in folders if not one.startswith(hidden)}
-        # A link may lead to a folder above it.
-        folders[:] = [one for one, real in inner.items() if real not in seen]
-        seen.update(inner.values())
-        names = _saved(folder) if any(file.endswith(".arrow") for file in files) else set()
-        found += [folder / file for file in files if not file.startswith(hidden) and (not names or file in names)]
-    return sorted(found)
-
-
-def _saved(folder: Path) -> set[str]:
-    """Return the shards that `save_to_disk` wrote last, which may be fewer than before; none of any other folder."""
-    state = folder / "state.json"
-    body = containers.open_json(state, None, 0) if state.is_file() else {}
-    shards = body.get("_data_files") if isinstance(body, dict) else None
-    return {str(shard.get("filename")) for shard in shards or () if isinstance(shard, dict)}
-
-
-def split_of_name(file: Path, root: Path, names: Mapping[str, Split] = {}) -> Split | None:
-    """Return the split that the name of a file, or else of a folder between it and `root`, contains; None without."""
-    # Folders above `root` are the user's, and their names say nothing about the file.
-    inner = file.relative_to(root).parts if root in file.parents else (file.name,)
-    # The nearest name decides: the file, then its folder. A name of two splits decides nothing.
-    for part in reversed(inner):
-        if whole := split_of(part.partition(".")[0], names):
-            return whole
-        # TestSet.csv, the folders split=val of Hive, and COCO's test-dev2017.
-        words = re.split(r"[-_.= ]|(?<=[a-z])(?=[A-Z])", re.sub(r"(?i)(test)[-_](dev|std)", r"\1", part))
-        splits = {split_of(word, names) for word in words} - {None}
-        if len(splits) == 1:
-            return splits.pop()
-    return None
-
-
-def _splits_of_names(files: Sequence[Path], root: Path, params: IngestParams) -> dict[Path, Split]:
-    """Return the split in the name of each file; none if no name tells one."""
-    splits = {file: split for file in files if (split := split_of_name(file, root, params.split_names)) is not None}
-    without = [file for file in files if file not in splits]
-    if without and (root / _SPLITS).is_file():
-        names = sorted({file.relative_to(root).parts[0] for file in without})
-        todo = f"Map them, as in --set 'ingest.split_names={{{names[0]}: val}}', or all to one split with --in-split."
-        raise CheckError(f"unknown splits: {', '.join(names)}", where=str(root / _SPLITS), todo=todo)
-    if splits and without:
-        message = f"{_name(without[0], root)} names no split, and {_name(next(iter(splits)), root)} does"
-        todo = "Give --in-split, or map the names of others, as in --set 'ingest.split_names={NAME: val}'."
-        raise UsageError(message, where=str(root), todo=todo)
-    return splits
-
-
-def _name(file: Path, root: Path) -> str:
-    """Return the name of a file below the folder that was given."""
-    return file.relative_to(root).as_posix() if root in file.parents else file.name

@@ -7,20 +7,17 @@ UTF-8 with or without a byte order mark, or UTF-16 with one. Memory is bounded b
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice, pairwise, repeat
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError
 from relabel.core.parsing import LONGEST_LINE, check_regular, decoded, parse_json, parse_object, read_blocks, text_lines
@@ -30,16 +27,11 @@ DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexErro
 """Errors that pyarrow raises for a damaged Parquet file."""
 LONGEST = LONGEST_LINE
 """Maximum number of bytes of text of a batch of rows, and of a member of a tar."""
-LINES = (".jsonl", ".jsonl.gz", ".jsonlines", ".ndjson")
-TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".token", ".psv", ".tab")
 _ROWS = 1 << 14  # rows of a batch
 _WHOLE = 1 << 27  # characters of a JSON file, which is read completely, at least; else a quarter of the memory
-_TOKEN = re.compile(r"(?!\w+://)[^\s,|;]+#\d+(\t|,| )")
+TOKEN = re.compile(r"(?!\w+://)[^\s,|;]+#\d+(\t|,| )")
 """First line of a Flickr token file: `IMAGE#K`, a separator, and the caption."""
 
-_PACKED = {b"PK\x03\x04": "zip or Excel", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
-
-Kind = Literal["webdataset", "parquet", "arrow", "jsonl", "json", "csv"]
 Step = str | int | None
 """A part of a path into a record: a name, a number in a list, or None for all of a list."""
 Bad = Callable[[str, str], None]
@@ -83,44 +75,6 @@ def walk(value: Any, steps: Sequence[Step]) -> Any:
         else:
             value = value.get(step) if isinstance(value, dict) else None
     return value
-
-
-def kind_of(path: Path, encoding: str | None) -> Kind | None:
-    """Return the container of a file by its first bytes, and by its ending if these allow several; None for others."""
-    name, (head, text) = path.name.lower(), head_of(path, encoding)
-    if head[257:262] == b"ustar" or re.search(r"\.(tar(\.\w+)?|tgz)$", name):
-        return "webdataset"
-    if packing := next((kind for mark, kind in _PACKED.items() if head.startswith(mark)), None):
-        raise CheckError(f"a file of {packing}", where=str(path), todo="Unpack it, or save it as CSV; .gz is read.")
-    for kind, mark in (("parquet", b"PAR1"), ("arrow", b"ARROW1"), ("arrow", b"\xff" * 4)):
-        if head.startswith(mark) or name.endswith(f".{kind}"):
-            return kind  # type: ignore[return-value]
-    line, _, rest = text.partition("\n")
-    lines, several = name.endswith(LINES), line[:1] in ("{", "[") and rest.strip() and _is_json(line)
-    if (lines and line[:1] != "[") or (several and (lines or line[0] == "{")):
-        return "jsonl"
-    json_name = name.endswith((".json", ".json.gz")) and text[:1] in ("", "[", "{")
-    if json_name or re.match(r'\[\s*[\[{"\]]|\{\s*["}]', text):
-        return "json"
-    return "csv" if name.endswith(TABLES) or _TOKEN.match(text) or (rest and "\0" not in text) else None
-
-
-def head_of(path: Path, encoding: str | None) -> tuple[bytes, str]:
-    """Return the first bytes of a file, and their text."""
-    head = b""
-    try:
-        head = next(read_blocks(path), b"")
-        return head, next(decoded([head], path, encoding), "").lstrip()
-    except CheckError:
-        return head, head.decode("latin-1").lstrip()  # the reader names the fault
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def decode(blocks: Iterable[bytes], encoding: str | None, where: Path | str) -> Iterator[str]:
@@ -171,7 +125,7 @@ def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], 
         delimiter, start, first = delimiter or named[1], start + 1, next(lines, "")
     if not first:
         return empty(path)
-    token = _TOKEN.match(first)
+    token = TOKEN.match(first)
     if token and not names and delimiter in (None, token[1]):
         names, delimiter = ["image", "caption"], token[1]
         quotes = quotes and delimiter == ","
@@ -294,7 +248,8 @@ def open_arrow(path: Path, form: str, memory: int) -> Container:
             for batch in (batch.select(names) for batch in batches):
                 # Of a damaged file, offsets may lead out of memory, and texts may be no UTF-8.
                 batch.validate(full=True)
-                for part in _pieces(batch):
+                size = min(_ROWS, 1 + len(batch) * LONGEST // max(1, batch.nbytes))
+                for part in (batch.slice(at, size) for at in range(0, len(batch), size)):
                     columns = [_values(part, steps) if steps else repeat(None, len(part)) for steps in paths]
                     yield from enumerate(zip(*columns, strict=True), start)
                     start += len(part)
@@ -351,32 +306,24 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-def _lengths(array: pa.Array) -> NDArray[np.int64]:
-    """Return the bytes of text of each row, once it is unpacked."""
-    if _is_list(array.type):
-        ends = np.concatenate([[0], np.cumsum(_lengths(array.values))])[array.offsets.to_numpy()]
-        return np.asarray(np.diff(ends))
-    if pa.types.is_dictionary(array.type) and len(array.dictionary):
-        return np.asarray(_lengths(array.dictionary)[array.indices.fill_null(0).to_numpy()])
-    if not _is_text(array.type):
-        return np.zeros(len(array), np.int64)
-    return np.asarray(pc.binary_length(array).fill_null(0), np.int64)
-
-
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield slices of at most `_ROWS` rows, and of about `LONGEST` bytes of text once it is unpacked."""
-    for part in (batch.slice(a, _ROWS) for a in range(0, len(batch), _ROWS)):
-        sizes = sum((_lengths(array) for array in part.columns), np.zeros(len(part), np.int64))
-        cuts = [0, *(np.flatnonzero(np.diff(np.cumsum(sizes) // LONGEST)) + 1).tolist(), len(part)]
-        yield from (part.slice(a, b - a) for a, b in pairwise(cuts))
-
-
 def _values(batch: pa.RecordBatch, steps: Sequence[Step]) -> list[Any]:
     array, rest = batch.column(str(steps[0])), steps[1:]
     while rest and isinstance(rest[0], str) and pa.types.is_struct(array.type):
         array, rest = pc.struct_field(array, rest[0]), rest[1:]
-    values = (array.dictionary_decode() if pa.types.is_dictionary(array.type) else array).to_pylist()
+    values = _objects(array)
     return [walk(value, rest) for value in values] if rest else values
+
+
+def _objects(array: pa.Array) -> list[Any]:
+    """Return the values of an array; rows with the same entry of a dictionary share one object."""
+    if _is_list(array.type):
+        items = iter(_objects(array.flatten()))
+        return [None if n is None else list(islice(items, n)) for n in pc.list_value_length(array).to_pylist()]
+    if pa.types.is_dictionary(array.type):
+        used = array.indices.unique()
+        entries = dict(zip(used.to_pylist(), array.dictionary.take(used).to_pylist(), strict=True))
+        return [entries[n] for n in array.indices.to_pylist()]
+    return array.to_pylist()  # type: ignore[no-any-return]
 
 
 def _example(kind: pa.DataType) -> Any:

@@ -349,7 +349,11 @@ def _under_keys(
         raise CheckError(f"captions under several keys: {', '.join(parts)}", where=name, todo=todo)
     if isinstance(body[chosen], dict):
         return records_of(body[chosen], name, params, bad)
-    return _objects(_with_splits(body, chosen, name, params), f"{chosen}[", name, bad), chosen
+    rows = _objects(_with_splits(body, chosen, name, params), f"{chosen}[", name, bad)
+    images = [image.keys() for image in body[chosen] if isinstance(image, dict)] if chosen == "images" else []
+    if any({"filename", "sentences"} <= names for names in images):
+        rows = _karpathy_images(rows)
+    return rows, chosen
 
 
 def holds_captions(value: Any) -> bool:
@@ -404,7 +408,8 @@ def _columns(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     """Return the records of columns, which are lists of one length, or objects with one set of keys; else none."""
     if isinstance(body.get("columns"), list) and isinstance(body.get("data"), list):
         # As pandas writes it with orient="split".
-        return [dict(zip(body["columns"], row, strict=False)) for row in body["data"] if isinstance(row, list)]
+        names = list(map(str, body["columns"]))
+        return [dict(zip(names, row, strict=False)) for row in body["data"] if isinstance(row, list)]
     heads = {key: _head(value) for key, value in body.items()}
     image, texts = _usual(IMAGE_NAMES, body) or "", usual_texts(heads)
     kind: Any = type(body.get(image))
@@ -437,7 +442,7 @@ def _objects(body: Sequence[Any], place: str, name: str, bad: Bad) -> Iterator[R
             bad("not a JSON object", f"{name}: {place}{n}{end}: found {type(record).__name__}")
 
 
-def karpathy_images(rows: Iterator[Record]) -> Iterator[Record]:
+def _karpathy_images(rows: Iterator[Record]) -> Iterator[Record]:
     """Name the images of Karpathy's files: by `cocoid`, else by the stem of `filename`."""
     for number, record in rows:
         name = record.get("cocoid", PurePosixPath(str(record.get("filename", ""))).stem)
@@ -458,13 +463,13 @@ def _with_splits(body: Mapping[str, Any], chosen: str, name: str, params: Ingest
         return records
     image = _usual(IMAGE_NAMES, first)
     for other in body.values():
-        if other is records or not isinstance(other, list) or not isinstance(_head(other), dict):
-            continue
-        key = image if image in other[0] else "id"
-        split = _usual(SPLIT_NAMES, other[0])
-        if image and split and key in other[0]:
-            splits = {one.get(key): one.get(split) for one in other if isinstance(one, dict)}
-            return [{**one, "split": splits.get(one.get(image))} if isinstance(one, dict) else one for one in records]
+        about = other[0] if isinstance(other, list) and isinstance(_head(other), dict) and other is not records else {}
+        key, split = image if image in about else "id", _usual(SPLIT_NAMES, about)
+        if image and split and key in about:
+            splits = {str(one.get(key)): one.get(split) for one in other if isinstance(one, dict)}
+            return [
+                one | {"split": splits.get(str(one.get(image)))} if isinstance(one, dict) else one for one in records
+            ]
     if "splits" in body:
         todo = "Write the split into each record, or give --in-split for all."
         raise CheckError("'splits' is next to the records, and not read", where=name, todo=todo)

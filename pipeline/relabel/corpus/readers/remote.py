@@ -16,7 +16,7 @@ from typing import Any
 from relabel.core.errors import MissingError, PartialError, RelabelError
 from relabel.core.runtime import SILENT, Progress
 from relabel.corpus.params import Format, IngestParams
-from relabel.corpus.readers import ENDINGS
+from relabel.corpus.readers.files import ENDINGS
 from relabel.corpus.readers.webdataset import copy_captions
 from relabel.store.files import write_atomic
 from relabel_train.files import check_name

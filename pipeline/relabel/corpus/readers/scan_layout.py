@@ -48,16 +48,12 @@ def read_scan(path: Path, ids: str, captions_per_image: int | None, encoding: st
     name images.
     """
     # The ids can be checked only against the number of all lines.
-    lines = _lines(path, encoding)
+    lines = [line.rstrip("\r\n") for line in read_lines(path, encoding)]
     if not lines:
         raise CheckError("no captions in this file", where=str(path))
     names = _names(path, len(lines), ids, captions_per_image)
-    for number, ((_, text), (caption, image)) in enumerate(zip(lines, names, strict=True), start=1):
+    for number, (text, (caption, image)) in enumerate(zip(lines, names, strict=True), start=1):
         yield number, {"caption": caption, "image": image, "split": _name(path), "text": text}
-
-
-def _lines(path: Path, encoding: str | None = None) -> list[tuple[str, str]]:
-    return [(f"{path}:{n}", line.rstrip("\r\n")) for n, line in enumerate(read_lines(path, encoding), start=1)]
 
 
 def _names(path: Path, count: int, ids: str, size: int | None) -> list[tuple[str, str]]:
@@ -76,39 +72,38 @@ def _names(path: Path, count: int, ids: str, size: int | None) -> list[tuple[str
         if len(listed) != count:
             problem = f"expected {count:,} ids, one per caption; found {len(listed):,}"
             raise CheckError(problem, where=str(ids_file(path)))
-        return list(zip((value for _, value in listed), images, strict=True))
+        return list(zip(listed, images, strict=True))
     positions: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
     return [(f"{image}#{next(positions[image])}", image) for image in images]
 
 
-def _image_of_line(path: Path, listed: Sequence[tuple[str, str]], count: int, size: int | None) -> list[str]:
+def _image_of_line(path: Path, listed: Sequence[str], count: int, size: int | None) -> list[str]:
     """Return the image id of every line of captions, given one id per caption or one per image."""
     each, rest = divmod(count, len(listed)) if listed else (0, count)
     if rest or (size and each not in (1, size)):
         also = f"one per image ({count // size:,})" if size else "one per image"
         raise CheckError(f"expected {count:,} ids, one per caption, or {also}; found {len(listed):,}", where=str(path))
     # Distinct ids, one per caption, may name captions or images with one caption each: nothing in the file decides it.
-    if each == 1 and size is None and len({value for _, value in listed}) == count:
+    if each == 1 and size is None and len(set(listed)) == count:
         todo = "Captions: set ids to caption, and captions_per_image. Images of one caption: captions_per_image 1."
         raise CheckError("every caption has its own id; do they name captions or images?", where=str(path), todo=todo)
     # An id per image appears once, and an id per caption as often as its image has captions.
     per_id = (size or each) // each if size or each > 1 else None
-    for image, found in Counter(value for _, value in listed).items():
+    for image, found in Counter(listed).items():
         if per_id and found != per_id:
-            where = next(where for where, value in listed if value == image)
-            raise CheckError(f"image {image}: expected {per_id * each} captions, found {found * each}", where=where)
-    return [value for _, value in listed for _ in range(each)]
+            problem = f"image {image}: expected {per_id * each} captions, found {found * each}"
+            raise CheckError(problem, where=f"{path}:{listed.index(image) + 1}")
+    return [image for image in listed for _ in range(each)]
 
 
-def _read_ids(path: Path) -> list[tuple[str, str]]:
+def _read_ids(path: Path) -> list[str]:
     ids = ids_file(path)
     if not ids.is_file():
         todo = "Put it there, or set ids to position and captions_per_image to have ids made from positions."
         raise MissingError("no such file of ids", where=str(ids), todo=todo)
-    listed = [(where, line.strip()) for where, line in _lines(ids)]
-    for where, value in listed:
-        if not value:
-            raise CheckError("empty id", where=where)
+    listed = [line.strip() for line in read_lines(ids, None)]
+    if "" in listed:
+        raise CheckError("empty id", where=f"{ids}:{listed.index('') + 1}")
     return listed
 
 

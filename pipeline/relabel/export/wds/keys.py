@@ -18,7 +18,7 @@ from relabel.core.errors import CheckError, UsageError
 from relabel.core.parsing import check_regular, namespaced
 from relabel.core.runtime import Progress
 from relabel.corpus import Corpus
-from relabel.corpus.readers import ENDINGS, table_files
+from relabel.corpus.readers.files import ENDINGS, table_files
 from relabel.corpus.readers.rules import file_prefix
 from relabel.corpus.readers.webdataset import read_keys
 from relabel.export.params import ExportWdsParams

@@ -155,7 +155,7 @@ class BertSts(Source[BertStsParams]):
     def _files(self, runtime: Runtime) -> ModelFiles:
         """Find the model's files."""
         if self.params.model != TUNED:
-            return find_model(self.params.model, self.params.revision, runtime.progress)
+            return find_model(self.params.model, runtime.progress)
         folder = runtime.data / self.spec.name
         if not (folder / MANIFEST).exists():
             todo = "Run `relabel tune bert_sts`, or set `model` to a folder or a name on the hub."
@@ -164,7 +164,11 @@ class BertSts(Source[BertStsParams]):
 
     def _scorer(self, files: ModelFiles, runtime: Runtime) -> PairScorer:
         """Load the model."""
-        # torch is loaded by the work, not with the parameters.
-        from relabel.sources.bert_sts.scorer import PairScorer
 
-        return runtime.keep(self.params.model_dump_json(), lambda: PairScorer(files.folder, self.params, runtime))
+        def load() -> PairScorer:
+            # torch is loaded by the work, not with the parameters.
+            from relabel.sources.bert_sts.scorer import PairScorer
+
+            return PairScorer(files.folder, self.params, runtime)
+
+        return runtime.keep(self.params.model_dump_json(), load, files.name)

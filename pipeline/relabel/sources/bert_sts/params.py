@@ -29,7 +29,6 @@ class BertStsParams(SourceParams):
         description="A cross-encoder with one label: `tuned` (made by `relabel tune bert_sts`), a folder, or a name on "
         "the hub.",
     )
-    revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for the local copy.")
     images: str | None = Field(
         None,
         pattern=r"\{id[:}]",

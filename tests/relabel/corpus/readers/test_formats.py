@@ -11,7 +11,7 @@ import pytest
 from tests.relabel.corpus.readers.reading import captions_of, opened
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.corpus.readers import find_files, split_of_name, table_files
+from relabel.corpus.readers.files import find_files, split_of_name, table_files
 
 
 @pytest.mark.parametrize(

@@ -208,13 +208,13 @@ def test_every_command_that_takes_a_model_refuses_it(folder: Path, tmp_path: Pat
     check(folder, file, message, lambda: bert_sts.fingerprint_params(corpus, range(3), runtime))
     session = Session(Config(), runtime, out)
     proxies = ProxyFeaturesParams(encoder="transformer", model=name)
-    check(folder, file, message, lambda: tune_sbert(TuneSbertParams(base=name), corpus, runtime).spec)
+    check(folder, file, message, lambda: tune_sbert(TuneSbertParams(base=name), corpus, runtime).spec())
     check(folder, file, message, lambda: PairScorer(folder, BertStsParams(), runtime))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("experiments.proxy_features.open_corpus", lambda session: corpus)
         check(folder, file, message, lambda: proxy_features(session, proxies))
         patch.setattr("relabel.sources.bert_sts.tune.find_stsb_files", lambda runtime: {})
-        check(folder, file, message, lambda: tune_bert_sts(TuneBertStsParams(base=name), runtime).spec)
+        check(folder, file, message, lambda: tune_bert_sts(TuneBertStsParams(base=name), runtime).spec())
     assert not out.exists()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from relabel.core.errors import MissingError, UsageError
+from relabel.core.errors import MissingError
 from relabel.sources.models import files as model_files
 from relabel.sources.models.files import ModelFiles, find_model
 
@@ -52,8 +52,6 @@ def requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_folder(tmp_path: Path, requests: list[str]) -> None:
     folder = write(tmp_path / "mine", FILES)
     assert find_model(str(folder)) == ModelFiles(str(folder), folder, "folder")
-    with pytest.raises(UsageError, match="no revisions"):
-        find_model(str(folder), "main")
     for name in ("./nowhere", "/nowhere/model", "~/nowhere/model", "a/b/c", "..\\model"):
         with pytest.raises(MissingError, match="no such folder"):
             find_model(name)
@@ -84,14 +82,3 @@ def test_each_file_that_can_change_a_vector_changes_the_sha256(tmp_path: Path) -
     found = [ModelFiles("m", write(tmp_path, FILES | change), "folder").sha256() for change in changes]
     assert found[0] == found[1]
     assert len(set(found)) == 1 + len(FILES)
-
-
-def test_the_requested_revision_is_used(tmp_path: Path, requests: list[str]) -> None:
-    cached(tmp_path, "acme/mini", OLDER, FILES | {"model.safetensors": "older"}, "v1")
-    cached(tmp_path, "acme/mini", COMMIT, FILES)
-    older, newest = find_model("acme/mini", "v1"), find_model("acme/mini")
-    assert (older.revision, newest.revision) == (OLDER, COMMIT)
-    assert find_model("acme/mini", OLDER).sha256() == older.sha256() != newest.sha256()
-    with pytest.raises(MissingError):
-        find_model("acme/mini", "v2")
-    assert requests == ["acme/mini"]

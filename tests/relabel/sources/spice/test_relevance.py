@@ -100,7 +100,7 @@ def exported(tmp_path: Path, opened: Opened) -> tuple[Path, Any]:
     def fill(work: Work) -> None:
         given: Any = {"corpus": relevance.corpus, "source": source, "params": {}, "neighbours": None}
         inputs: Any = SimpleNamespace(**given, encoding=encoding, open_relevance=lambda: relevance)
-        write_lookup(inputs, recipe.spec, work)
+        write_lookup(inputs, recipe.spec(), work)
 
     recipe = Recipe("lookup", "spice", config, {"encoding": encoding.manifest.identity}, fill)
     build(tmp_path / "lookup", recipe)
