@@ -32,10 +32,10 @@ def format_export(session: Session, kind: str, label: str, split: str) -> Job:
 
     `kind`: one of `relabel.export.EXPORTS`. Its parameters are those of the block `block_of(kind)`.
     """
+    folder, source = session.folder, session.config.source(label)
     params = getattr(session.config.export, block_of(kind))
     if isinstance(params, ExportHfParams) and params.licence is None:
         params = params.model_copy(update={"licence": _licence(session)})
-    folder, source = session.folder, session.config.source(label)
     if isinstance(params, ExportTrecParams) and params.queries == "images" and not params.levels:
         params = params.model_copy(update={"levels": _cut_points(session, label)})
     exporter = export_class(kind)(params)
