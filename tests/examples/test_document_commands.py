@@ -52,8 +52,9 @@ PREPARED = {
         "neighbours --label judge --candidates val",
     ),
     r"relabel export lookup --label judge": ("encode --label judge --split train",),
+    r"relabel audit ": ("encode --label sbert --split test", "neighbours --label sbert --candidates test"),
     r"relabel nearest ": ("encode --label sbert --split test",),
-    r"relabel (false-negatives|audit)": (
+    r"relabel false-negatives": (
         "encode --label sbert,cider --split val",  # the judged split of the small corpus
         "neighbours --label sbert --candidates val",
         "correlate --cxc --split val --label sbert,cider",  # pages judge with other parameters

@@ -10,16 +10,15 @@ import typer
 from relabel.core.tables import csv_text, text
 from relabel.stages.audit import audit as examine
 from relabel.store.files import write_text
-from relabel_cli.options import COMPUTE, SharedOptions, split_option, verb
-from relabel_cli.verbs.false_negatives import PROBABILITY, SPLIT
+from relabel_cli.options import COMPUTE, SharedOptions, label_option, split_option, verb
+from relabel_cli.verbs.false_negatives import DEFAULT, PROBABILITY, SPLIT
 
-LABEL = "Label that chooses the pairs. [default: the first of export.labels that has neighbours]"
 RUN = "Scores of a model, images x captions of the split in corpus order (.npy)."
 
 
 def audit(
     common: SharedOptions,
-    label: Annotated[str | None, typer.Option("--label", "-l", metavar="<label>", help=LABEL)] = None,
+    label: Annotated[list[str], label_option("to show; the first one chooses the pairs", DEFAULT)] = [],
     split: Annotated[str | None, split_option(SPLIT)] = None,
     probability: Annotated[float | None, typer.Option(metavar="<float>", min=0, max=1, help=PROBABILITY)] = None,
     run: Annotated[Path | None, typer.Option(metavar="<file>", help=RUN)] = None,

@@ -40,7 +40,7 @@ class Audit:
 
 def audit(
     session: Session,
-    label: str | None = None,
+    labels: Sequence[str] = (),
     split: str | None = None,
     probability: float | None = None,
     run: Path | None = None,
@@ -48,10 +48,10 @@ def audit(
 ) -> Audit:
     """Count equal captions and false negatives of a split, and compute the figures of a run with both as positives.
 
-    `label`, `split`, `probability`: those of `find_false_negatives`. `run`: a .npy file of scores, (images, captions)
+    `labels`, `split`, `probability`: those of `find_false_negatives`. `run`: a .npy file of scores, (images, captions)
     of the split in corpus order. `shown`: number of queries to list.
     """
-    found = find_false_negatives(session, [label] if label else [], split, probability)
+    found = find_false_negatives(session, labels, split, probability)
     corpus, rows, name = found.corpus, found.rows, next(iter(found.labels))
     images = corpus.images_of(rows)
     owner = corpus.image[rows.start : rows.stop].astype(np.int64) - images.start

@@ -25,7 +25,7 @@ from relabel.stages.session import Session
 from relabel.store.manifest import MANIFEST
 
 _LISTED = 10  # pairs in a notebook
-_CHOSEN = "probabilities hold for pairs that people judged; of pairs that a label itself chose, fewer are confirmed"
+_CHOSEN = "of pairs that a label itself chose, ECCV Caption's lists confirm far fewer (docs/calibration.md)"
 
 
 @dataclass(frozen=True, eq=False)
