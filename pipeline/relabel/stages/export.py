@@ -33,12 +33,13 @@ def format_export(session: Session, kind: str, label: str, split: str) -> Job:
     `kind`: one of `relabel.export.EXPORTS`. Its parameters are those of the block `block_of(kind)`.
     """
     folder, source = session.folder, session.config.source(label)
+    export = export_class(kind)
     params = getattr(session.config.export, block_of(kind))
     if isinstance(params, ExportHfParams) and params.licence is None:
         params = params.model_copy(update={"licence": _licence(session)})
     if isinstance(params, ExportTrecParams) and params.queries == "images" and not params.levels:
         params = params.model_copy(update={"levels": _cut_points(session, label)})
-    exporter = export_class(kind)(params)
+    exporter = export(params)
     encoded = encoding(session, label, serving_split(session, lambda s: folder("encodings", s, label), split))
     table, queries = None, exporter.neighbours_of
     if queries is not None:
