@@ -21,6 +21,7 @@ VERBS = {
     "neighbours": "Find the most relevant captions of every caption or image.",
     "nearest": "Show the captions that each label ranks closest to a caption.",
     "false-negatives": "List captions of other images that describe an image as well as people find right.",
+    "audit": "Count equal captions and false negatives of a benchmark, and correct the figures of a run.",
     "report": "Write one HTML page of figures, judged pairs, relevance and nearest captions.",
     "correlate": "Report how well each label agrees with human judgement.",
     "export": "Write the files that other code reads: lookups, precomputed batches, and formats of other tools.",

@@ -52,6 +52,7 @@ PREPARED = {
         "neighbours --label judge --candidates val",
     ),
     r"relabel export lookup --label judge": ("encode --label judge --split train",),
+    r"relabel audit ": ("encode --label sbert --split test", "neighbours --label sbert --candidates test"),
     r"relabel nearest ": ("encode --label sbert --split test",),
     r"relabel false-negatives": (
         "encode --label sbert,cider --split val",  # the judged split of the small corpus

@@ -161,7 +161,7 @@ def test_neighbours_false_negatives_and_verification_are_those_of_the_stages(fol
     images = relabel.neighbours(folder, "cider", queries="images", settings=CIDER)
     assert images["image_id"].to_pylist() == made.image_ids
     wide = CIDER | {"neighbours.k": 3}
-    pairs = relabel.false_negatives(folder, "cider", "test", 0.1, settings=wide)
+    pairs = relabel.false_negatives(folder, "cider", "test", threshold=0.1, settings=wide)
     frame = pairs.to_pandas()
     assert len(frame) == len(pairs.scores) > 0
     assert made.pairs(frame["image_id"].tolist(), frame["caption_id"].tolist()) == pytest.approx(

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 
 from relabel.stages import Session
 from relabel_train.lookup import Lookup, RelevanceCollate, open_lookup
+from relabel_train.lookup.calibration import Curve
 from relabel_train.tensors import sendable
 
 
@@ -153,6 +154,27 @@ def test_any_collate_and_any_key(lookup: Lookup) -> None:
             RelevanceCollate(lookup)([sample])
     with pytest.raises(TypeError, match="a batch that is a Tensor"):
         RelevanceCollate(lookup, caption_id=lambda _: 0)([torch.zeros(1), torch.zeros(1)])
+
+
+@pytest.mark.parametrize("scale", ["relevance", "expected"])
+@pytest.mark.parametrize("lookup", ["cbow"], indirect=True)
+def test_ignored_pairs_are_those_of_a_loop(lookup: Lookup, scale: Any) -> None:
+    curve = Curve((-0.5, 0.6, 0.9), (0.5, 3.0, 4.5), (0.1, 0.5, 0.9), own=(4.9, 0.95))
+    lookup = Lookup(lookup.folder, replace(lookup.about, curve=curve), lookup.arrays)
+    rows = [*range(12), 40, 41, 41]
+    batch = RelevanceCollate(lookup, lambda _: {}, lambda row: row, scale=scale, ignore=0.7)(rows)
+    assert batch["ignore"].dtype == torch.bool
+    relevance, image = lookup.block(rows), lookup.arrays["image"]
+    # Halfway between the knots of 0.5 and 0.9.
+    expected = [
+        [image[a] != image[b] and bool(relevance[i, j] >= 0.75) for j, b in enumerate(rows)] for i, a in enumerate(rows)
+    ]
+    assert batch["ignore"].tolist() == expected
+    assert 0 < np.sum(expected) < batch["ignore"].numel() / 2
+    assert "ignore" not in RelevanceCollate(lookup, lambda _: {}, lambda row: row)(rows)
+    for wrong in (-0.1, 50, float("nan")):
+        with pytest.raises(ValueError, match=r"ignore is .*a probability"):
+            RelevanceCollate(lookup, ignore=wrong)
 
 
 def sent(square: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from relabel.core.tables import align, csv_text
-from relabel.stages.false_negatives import Threshold, find_false_negatives
+from relabel.stages.false_negatives import find_false_negatives
 from relabel.store.files import write_text
 from relabel_cli.options import COMPUTE, SharedOptions, label_option, split_option, verb
 
 DEFAULT = "export.labels that have neighbours"
 SPLIT = "[default: judge.split of a benchmark; the first split of other data]"
-THRESHOLD = "Least relevance of a pair. [default: that of CxC's human scores]"
+PROBABILITY = "Minimum probability of a human score of 4 or more, by the label's calibration. [default: 0.8]"
+THRESHOLD = "Minimum relevance of a pair, instead of a probability."
 IMAGE = "each image is shown by its caption that the other caption matches best"
 
 
@@ -23,13 +23,14 @@ def false_negatives(
     common: SharedOptions,
     label: Annotated[list[str], label_option("to show; the first one chooses the pairs", DEFAULT)] = [],
     split: Annotated[str | None, split_option(SPLIT)] = None,
+    probability: Annotated[float | None, typer.Option(metavar="<float>", min=0, max=1, help=PROBABILITY)] = None,
     threshold: Annotated[float | None, typer.Option(metavar="<float>", help=THRESHOLD)] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of pairs to show.")] = 20,
     out: Annotated[Path | None, typer.Option(metavar="<file>", help="Write all pairs into this file (CSV).")] = None,
 ) -> None:
     """List captions of other images that describe an image as well as people find right."""
     session = common.session()
-    found = find_false_negatives(session, label, split, None if threshold is None else Threshold(threshold))
+    found = find_false_negatives(session, label, split, probability, threshold)
     for text in found.warnings:
         session.note_once(f"warning: {text}")
     if out is not None:
@@ -42,9 +43,10 @@ def false_negatives(
         scores = [f"{pair[name]:.3f}" for name in found.labels]
         rows.append((str(rank), *scores, "image", str(pair["image_id"]), own))
         rows.append(("", *[""] * len(scores), "caption", str(pair["caption_id"]), other))
+    limits = {"threshold": found.threshold, "probability": found.probability}
     counts = {"captions": len(found.rows), "captions_with_pairs": found.described}
     counts |= {"pairs": len(found.scores), "cut": found.cut}
-    data = {"split": found.split, "threshold": asdict(found.threshold), **counts, "shown": shown}
+    data = {"split": found.split, **limits, **counts, "shown": shown}
     common.show(data, "\n".join([*found.summary(), IMAGE, "", *align(rows, right=range(1 + len(found.labels)))]))
 
 

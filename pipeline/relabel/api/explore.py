@@ -15,7 +15,7 @@ from relabel.corpus.splits import named_split
 from relabel.export.base import ArtefactRef
 from relabel.export.neighbours import COLUMNS, with_ids
 from relabel.stages.encode import encoded_split
-from relabel.stages.false_negatives import FalseNegatives, Threshold, find_false_negatives
+from relabel.stages.false_negatives import FalseNegatives, find_false_negatives
 from relabel.stages.verify import Findings
 from relabel.stages.verify import verify as read_back
 
@@ -78,6 +78,7 @@ def false_negatives(
     folder: str | Path,
     labels: str | Sequence[str] = (),
     split: str | None = None,
+    probability: float | None = None,
     threshold: float | None = None,
     **options: Unpack[Options],
 ) -> FalseNegatives:
@@ -92,9 +93,11 @@ def false_negatives(
         the labels of `export.labels` that have neighbours.
     split : {"train", "val", "test", "all"}, optional
         Defaults to the judged split of a benchmark, and to the first split of other data.
+    probability : float, optional
+        Minimum probability that people score a pair 4 or more of 5, by the calibration of the first label. Defaults to
+        0.8.
     threshold : float, optional
-        Minimum relevance of a pair, within the range of the first label. Defaults to the threshold fitted to human
-        scores.
+        Minimum relevance of a pair, within the range of the first label, instead of a probability.
 
     Returns
     -------
@@ -104,7 +107,7 @@ def false_negatives(
     Raises
     ------
     UsageError
-        If the label does not have a default threshold, or no pair can reach the threshold.
+        If the label does not have a calibration, no relevance has the probability, or no pair can reach the threshold.
     MissingError
         If the label does not have neighbours yet. The message names the command that computes them.
     CheckError
@@ -115,8 +118,8 @@ def false_negatives(
     >>> pairs = relabel.false_negatives("labels/coco", "sbert", split="test").to_pandas()  # doctest: +SKIP
     """
     names = [labels] if isinstance(labels, str) else labels
-    limit = None if threshold is None else Threshold(threshold)
-    return find_false_negatives(open_session(folder, **options), names, named_split(split), limit)
+    session = open_session(folder, **options)
+    return find_false_negatives(session, names, named_split(split), probability, threshold)
 
 
 @naming_extras()

@@ -135,8 +135,8 @@ class ExportTrecParams(Parameters):
     queries: Queries = Field("captions", description="Queries: captions or images.")
     levels: Levels = Field(
         (),
-        description="Cut points of relevance in rising order; by default the quantiles 0.5, 0.9 and 0.99 of all scores "
-        "above the minimum. Repeatable.",
+        description="Cut points of relevance in rising order. Of images, by default the probabilities 0.5 and 0.8 of "
+        "the label's calibration, otherwise the quantiles 0.5, 0.9 and 0.99 of scores above the minimum. Repeatable.",
     )
 
 

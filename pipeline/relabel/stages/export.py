@@ -11,7 +11,8 @@ from typing import Any
 from relabel.core.types import Queries
 from relabel.export import export_class
 from relabel.export.base import ArtefactRef, ExportInputs
-from relabel.export.params import ExportHfParams, block_of
+from relabel.export.params import ExportHfParams, ExportTrecParams, block_of
+from relabel.judge.calibration import STATED
 from relabel.stages.calibrate import find_calibration
 from relabel.stages.corpus import open_corpus
 from relabel.stages.encode import encoding, open_label, serving_split
@@ -31,11 +32,14 @@ def format_export(session: Session, kind: str, label: str, split: str) -> Job:
 
     `kind`: one of `relabel.export.EXPORTS`. Its parameters are those of the block `block_of(kind)`.
     """
+    folder, source = session.folder, session.config.source(label)
+    export = export_class(kind)
     params = getattr(session.config.export, block_of(kind))
     if isinstance(params, ExportHfParams) and params.licence is None:
         params = params.model_copy(update={"licence": _licence(session)})
-    exporter = export_class(kind)(params)
-    folder, source = session.folder, session.config.source(label)
+    if isinstance(params, ExportTrecParams) and params.queries == "images" and not params.levels:
+        params = params.model_copy(update={"levels": _cut_points(session, label)})
+    exporter = export(params)
     encoded = encoding(session, label, serving_split(session, lambda s: folder("encodings", s, label), split))
     table, queries = None, exporter.neighbours_of
     if queries is not None:
@@ -56,6 +60,16 @@ def format_export(session: Session, kind: str, label: str, split: str) -> Job:
 
     recipe = Recipe(kind, label, checked, _identities(session, encoded, table), fill)
     return export_job(session, label, split, recipe)
+
+
+def _cut_points(session: Session, label: str) -> tuple[float, ...]:
+    """Return the relevance of a probability of 0.5 and 0.8, by the label's calibration; empty without one.
+
+    Calibrations are of images and captions. They do not apply to the relevance of two captions.
+    """
+    calibration, low = find_calibration(session, label), session.config.source(label).spec.bounds[0]
+    cuts = [calibration.curve.threshold(probability) for probability in (0.5, STATED)] if calibration else []
+    return tuple(sorted({cut for cut in cuts if cut is not None and cut > low}))
 
 
 def _inputs(session: Session, label: str, split: str, encoded: Job, table: Job | None) -> ExportInputs:

@@ -3,54 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import UsageError
-from relabel.core.numeric.statistics import Vector
 from relabel.core.tables import Table, html, to_pandas
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.export.base import ArtefactRef
 from relabel.export.neighbours import COLUMNS, matrix
-from relabel.judge.cxc_figures import NON_GT
+from relabel.judge.calibration import RIGHT, STATED
 from relabel.sources.relevance import Relevance
+from relabel.stages.calibrate import need_calibration
 from relabel.stages.corpus import label_splits, open_corpus
 from relabel.stages.encode import named_warnings, open_label
-from relabel.stages.ingest import namespace
-from relabel.stages.judged import judgement, open_scores
 from relabel.stages.neighbours import neighbour_table
 from relabel.stages.session import Session
 from relabel.store.manifest import MANIFEST
 
-PRECISION, HUMAN = 0.8, 4
-"""Least share of the pairs at or above a threshold that people score `HUMAN` or more, of 5."""
-
-
 _LISTED = 10  # pairs in a notebook
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """Least relevance of a false negative.
-
-    `precision`: share of CxC's non-GT pairs of this relevance or more that people score `HUMAN` or more; None if it is
-        not known.
-    `judged`: number of these pairs.
-    """
-
-    relevance: float
-    precision: float | None = None
-    judged: int | None = None
-
-
-# Of COCO after `relabel correlate --cxc --split val --label sbert,cider`, November 2026, rounded down, so that the same
-# pairs reach them. Four digits of sbert's would add about ten pairs of COCO's test split.
-SHIPPED = {"sbert": Threshold(0.8198199, 0.8005, 1323), "cider": Threshold(2.1432, 0.8, 165)}
-"""Thresholds of sources with their default parameters."""
+_CHOSEN = "of pairs that a label itself chose, ECCV Caption's lists confirm far fewer (docs/calibration.md)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +36,8 @@ class FalseNegatives:
     `rows`: captions of the split.
     `keys`: (P,) int64; the image's number times the number of captions of the corpus, plus the caption's row.
     `scores`: (P,) float64; relevance by the first label.
+    `threshold`: minimum relevance. `probability`: that of a human score of 4 or more at the threshold, by the first
+        label's calibration; None if a relevance was asked for.
     `cut`: captions whose list of neighbours ends at or above the threshold, so that pairs may be missing.
     `warnings`: those of the captions and of the labels, each with the name of its dataset or label.
     """
@@ -69,7 +46,8 @@ class FalseNegatives:
     split: str
     labels: dict[str, Relevance]
     rows: range
-    threshold: Threshold
+    threshold: float
+    probability: float | None
     keys: NDArray[np.int64]
     scores: Scores
     cut: int
@@ -82,13 +60,13 @@ class FalseNegatives:
 
     def summary(self) -> list[str]:
         """Return sentences about the number of pairs and the threshold."""
-        total, limit, name = len(self.rows), self.threshold, next(iter(self.labels))
+        total, name = len(self.rows), next(iter(self.labels))
         share = f"{self.described:,} of {total:,} captions ({self.described / total:.1%}) describe another image, too"
         lines = [f"{self.split}: {share}"]
-        lines += [f"{len(self.scores):,} pairs of such a caption and image: {name} is {limit.relevance:.4g} or more"]
-        if limit.precision is not None:
-            share = f"{limit.precision:.1%} have a human score of {HUMAN} to 5"
-            lines += [f"of {limit.judged:,} such pairs that people judged (CxC val), {share}"]
+        lines += [f"{len(self.scores):,} pairs of such a caption and image: {name} is {self.threshold:.4g} or more"]
+        if self.probability is not None:
+            lines += [f"at {self.threshold:.4g}, people score {self.probability:.0%} of judged pairs {RIGHT} to 5"]
+            lines += [_CHOSEN]
         if self.cut:
             lines += [f"pairs may be missing: the neighbours of {self.cut:,} captions end above the threshold"]
         return lines
@@ -128,30 +106,39 @@ class FalseNegatives:
 
 
 def find_false_negatives(
-    session: Session, labels: Sequence[str] = (), split: str | None = None, threshold: Threshold | None = None
+    session: Session,
+    labels: Sequence[str] = (),
+    split: str | None = None,
+    probability: float | None = None,
+    threshold: float | None = None,
 ) -> FalseNegatives:
     """Find the pairs of an image and another image's caption whose relevance reaches a threshold.
 
     The candidates of an image are the neighbours of its captions.
 
     `labels`: the first one chooses the pairs, and its neighbours must exist; by default, those of `export.labels` that
-    have neighbours. `split`: None for `judge.split` of a benchmark, and the first split of other data. `threshold`:
-    within the range of the label; None for the one that human scores give (see `find_threshold`).
+    have neighbours. `split`: None for `judge.split` of a benchmark, and the first split of other data. `probability`:
+    of a human score of 4 or more, by the first label's calibration; `STATED` by default. `threshold`: a relevance
+    within the range of the label, instead of a probability.
     """
+    if threshold is not None and probability is not None:
+        raise UsageError("a probability and a threshold are given", todo="Give --probability or --threshold.")
     split = label_splits(session, split)[0]
     names, corpus = list(labels) or _with_neighbours(session, split), open_corpus(session)
     rows, table = corpus.split_rows(split), ArtefactRef.of(neighbour_table(session, names[0], split, "captions"))
-    limit = threshold or find_threshold(session, names[0])
+    if threshold is None:
+        probability = STATED if probability is None else probability
+        threshold = find_threshold(session, names[0], probability)
     low, high = session.config.source(names[0]).spec.bounds
-    if not low <= limit.relevance <= high:
+    if not low <= threshold <= high:
         todo = f"Give --threshold from {low:g} to {high:g}."
-        raise UsageError(f"the relevance of {names[0]} never reaches {limit.relevance:g}", where="threshold", todo=todo)
+        raise UsageError(f"the relevance of {names[0]} never reaches {threshold:g}", where="threshold", todo=todo)
     # The split of the encoding that the neighbours are from: the split itself, or all.
     relevance = {name: open_label(session, name, table.manifest.metadata["split"]) for name in names}
     first, size = relevance[names[0]], len(corpus)
     ends = np.concatenate([matrix(near, "scores")[:, -1:] for near in table.tables(rows, ["scores"])])
     # A list of all other captions lacks none.
-    cut = (ends >= limit.relevance).any(axis=1) & (int(table.manifest.metadata["width"]) < len(rows) - 1)
+    cut = (ends >= threshold).any(axis=1) & (int(table.manifest.metadata["width"]) < len(rows) - 1)
     # The relevance of an image is that of one of its captions, and exact lists that end below the limit have all
     # captions that reach it. Elsewhere, any neighbour may reach it.
     exact = session.config.source(names[0]).spec.kind == "vectors" and not table.manifest.config["index"]
@@ -163,10 +150,10 @@ def find_false_negatives(
             candidates, scores, same = (matrix(near, name) for name in COLUMNS)
             image = corpus.image[near["row"].to_numpy()].astype(np.int64)
             # One number per pair: several captions of an image may have a neighbour in common.
-            possible = ~same & ((scores >= limit.relevance) | every[image][:, None])
+            possible = ~same & ((scores >= threshold) | every[image][:, None])
             pairs = np.unique((image[:, None] * size + candidates)[possible])
             relevances = first.pairs(*_sets(corpus, pairs))
-            reached = relevances >= limit.relevance
+            reached = relevances >= threshold
             found.append(pairs[reached])
             worth.append(relevances[reached])
             bar.advance(len(near))
@@ -178,43 +165,18 @@ def find_false_negatives(
     named = named_warnings(session, names, table.manifest.metadata["split"])
     warnings = [f"{name}: {text}" for name, text in named]
     missing = int(cut.sum())
-    return FalseNegatives(corpus, split, relevance, rows, limit, keys[order], scores[order], missing, warnings)
+    ordered = keys[order], scores[order]
+    return FalseNegatives(corpus, split, relevance, rows, threshold, probability, *ordered, missing, warnings)
 
 
-def find_threshold(session: Session, label: str) -> Threshold:
-    """Return the threshold of a label: from its scores of CxC's val pairs if they exist, else as shipped.
-
-    UsageError where neither is there, or human scores support none.
-    """
-    if namespace(session) == "coco":
-        params = session.config.judge.model_copy(update={"split": "val"})
-        val = replace(session, config=session.config.model_copy(update={"judge": params}))
-        if "sits" in params.tasks and (judgement(val, label).out / MANIFEST).exists():
-            pairs = open_scores(val, label).tasks["sits"]
-            chosen = pairs.subset(NON_GT) & pairs.scored
-            if found := least_relevance(pairs.relevance[chosen], pairs.human.score[chosen]):
-                return found
-    source = session.config.params(label)
-    if source == type(source).model_validate({}) and source.source in SHIPPED:
-        return SHIPPED[source.source]
-    todo = f"Give --threshold. On COCO, `relabel correlate --cxc --split val --label {label}` makes the scores for one."
-    raise UsageError(f"no threshold of {label} is known", todo=todo)
-
-
-def least_relevance(relevance: Vector, human: NDArray[np.float64]) -> Threshold | None:
-    """Return the least relevance at and above which the share of pairs that people score `HUMAN` is `PRECISION`.
-
-    `relevance`, `human`: (P,) of judged pairs. Returns None if no relevance has that share.
-    """
-    order = np.argsort(-relevance, kind="stable")
-    ranked, count = relevance[order], np.arange(1, len(order) + 1)
-    precision = np.cumsum(human[order] >= HUMAN) / count
-    # Pairs of equal relevance are above a threshold together.
-    last = np.append(ranked[1:] < ranked[:-1], True)[: len(order)]
-    passed = np.flatnonzero(last & (precision >= PRECISION))
-    if not len(passed):
-        return None
-    return Threshold(float(ranked[passed[-1]]), float(precision[passed[-1]]), int(count[passed[-1]]))
+def find_threshold(session: Session, label: str, probability: float = STATED) -> float:
+    """Return the minimum relevance with a probability of a human score of 4 or more; UsageError if there is none."""
+    curve = need_calibration(session, label).curve
+    if (found := curve.threshold(probability)) is not None:
+        return found
+    highest = np.floor(100 * curve.probability[-1]) / 100
+    problem = f"no relevance of {label} has a probability of {probability:g}: the highest of its curve is {highest:g}"
+    raise UsageError(problem, where="probability", todo=f"Give --probability up to {highest:g}, or --threshold.")
 
 
 def _sets(corpus: Corpus, keys: NDArray[np.int64]) -> tuple[References, Rows]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from typing import Any
 
 from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.datasets.evaluation_sets import set_names
@@ -51,7 +51,7 @@ def page(
     jobs |= {f"neighbours {name}": job for name, job in neighbours.items()}
     for section in sections:
         jobs |= section.inputs
-    config = {
+    config: dict[str, Any] = {
         "tables": version_of("report"),
         "split": split,
         "labels": list(names),
@@ -63,7 +63,7 @@ def page(
     if listed is not None:
         with suppress(RelabelError):
             limit = find_threshold(session, listed)
-            config["false_negatives"] = asdict(limit)
+            config["false_negatives"] = limit
     pictures = None if images is None else Images.at(images, folder("page", split))
     if pictures is not None:
         config["images"] = pictures.config
@@ -76,7 +76,7 @@ def page(
         title = f"{session.config.ingest.dataset}, {split}"
         found = None
         if listed is not None and limit is not None:
-            found = find_false_negatives(session, [listed], split, limit).table(_LISTED)
+            found = find_false_negatives(session, [listed], split).table(_LISTED)
         warnings = [f"{name}: {text}" for name, text in named_warnings(session, names, split)]
         text = make_page(title, captions, opened, scores, report, found, warnings, pictures, session.runtime, work)
         work.file(FILE, lambda path: path.write_bytes(text.encode()))

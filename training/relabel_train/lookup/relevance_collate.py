@@ -47,6 +47,9 @@ class RelevanceCollate:
         "probability": the probability that people score the caption 4 or more of 5 for the image; "expected": their
         expected score, divided by 5. Both are 0 to 1 for every label, by the curve of the lookup, which was fitted to
         judged pairs of images and captions. Cells of `same_image` have the value of an image's own captions.
+    ignore : float, optional
+        Adds the block `ignore`, (B, B) bool: pairs of a caption and another image that people score 4 or more of 5 with
+        at least this probability, 0 to 1, by the curve of the lookup. Losses with negatives take it as ``ignore=``.
 
     Examples
     --------
@@ -63,6 +66,10 @@ class RelevanceCollate:
     >>> collate([{"caption_id": "coco:11"}, {"caption_id": "coco:31"}])["relevance"]
     tensor([[0.9900, 0.4376],
             [0.2240, 0.9900]])
+    >>> collate = RelevanceCollate(collate.lookup, ignore=0.4)
+    >>> collate([{"caption_id": "coco:11"}, {"caption_id": "coco:31"}])["ignore"]  # of the loss, as `ignore=`
+    tensor([[False,  True],
+            [False, False]])
     """
 
     lookup: Lookup
@@ -75,27 +82,34 @@ class RelevanceCollate:
     keep: bool = True
     missing: Missing = "raise"
     scale: Scale = "relevance"
+    ignore: float | None = None
 
     def __post_init__(self) -> None:
         if self.scale not in get_args(Scale):
             raise ValueError(f"no scale {self.scale!r}. Use one of {', '.join(get_args(Scale))}.")
-        if self.scale != "relevance" and self.lookup.about.curve is None:
+        if self.ignore is not None and not 0 <= self.ignore <= 1:
+            raise ValueError(f"ignore is {self.ignore}, not a probability from 0 to 1")
+        if (self.scale != "relevance" or self.ignore is not None) and self.lookup.about.curve is None:
+            reader = f"scale={self.scale!r}" if self.ignore is None else f"ignore={self.ignore}"
             todo = "On COCO, `relabel correlate --cxc --split val` makes its curve; then export the lookup again."
-            raise ValueError(f"{self.lookup.about.label}: the lookup has no curve for scale={self.scale!r}. {todo}")
+            raise ValueError(f"{self.lookup.about.label}: the lookup has no curve for {reader}. {todo}")
         if (self.image_id is None) != (self.position is None and self.text is None):
             raise ValueError("image_id needs position or text, the keys that tell its captions apart, and the reverse")
 
     def __call__(self, samples: Sequence[Any]) -> Any:
-        """Collate samples and add `relevance` and `same_image`; raises as `Lookup.rows_of` and `Lookup.block` do.
+        """Collate samples and add `relevance`, `same_image` and, with `ignore`, the mask of that name.
 
-        ValueError if there are no samples, or some have an id and others a row.
+        Raises as `Lookup.rows_of` and `Lookup.block` do. ValueError also if there are no samples, or only some have
+        an id.
         """
         rows = self._rows(samples)
         relevance = self.lookup.block(rows, pooling=self.pooling, missing=self.missing)
         same_image, curve = self.lookup.same_image(rows), self.lookup.about.curve
-        if curve is not None and self.scale != "relevance":
-            relevance = curve.evaluate(relevance, self.scale, same_image).astype(np.float32)
         labels = {"relevance": relevance, "same_image": same_image}
+        if curve is not None and self.scale != "relevance":
+            labels["relevance"] = curve.evaluate(relevance, self.scale, same_image).astype(np.float32)
+        if curve is not None and self.ignore is not None:
+            labels["ignore"] = ~same_image & (curve.evaluate(relevance, "probability") >= self.ignore)
         if not self.keep:
             keys = (self.caption_id, self.image_id, self.position, self.text)
             samples = [{k: v for k, v in s.items() if k not in keys} if isinstance(s, Mapping) else s for s in samples]

@@ -1,0 +1,38 @@
+"""`relabel audit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relabel.core.tables import csv_text, text
+from relabel.stages.audit import audit as examine
+from relabel.store.files import write_text
+from relabel_cli.options import COMPUTE, SharedOptions, label_option, split_option, verb
+from relabel_cli.verbs.false_negatives import DEFAULT, PROBABILITY, SPLIT
+
+RUN = "Scores of a model, images x captions of the split in corpus order (.npy)."
+
+
+def audit(
+    common: SharedOptions,
+    label: Annotated[list[str], label_option("to show; the first one chooses the pairs", DEFAULT)] = [],
+    split: Annotated[str | None, split_option(SPLIT)] = None,
+    probability: Annotated[float | None, typer.Option(metavar="<float>", min=0, max=1, help=PROBABILITY)] = None,
+    run: Annotated[Path | None, typer.Option(metavar="<file>", help=RUN)] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of queries to show.")] = 10,
+    out: Annotated[Path | None, typer.Option(metavar="<file>", help="Write the false negatives (CSV).")] = None,
+) -> None:
+    """Count equal captions and false negatives of a benchmark, and correct the figures of a run."""
+    session = common.session()
+    found = examine(session, label, split, probability, run, k)
+    for warning in found.pairs.warnings:
+        session.note_once(f"warning: {warning}")
+    if out is not None:
+        write_text(out, csv_text([*found.pairs.records()]) + "\n")
+    common.show(dict(found.data), "\n\n".join(map(text, found.tables)))
+
+
+app = verb(audit, COMPUTE)

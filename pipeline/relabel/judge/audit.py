@@ -1,0 +1,144 @@
+"""Figures of an audit: equal captions, the growth of false negatives, and recall with corrected positives."""
+
+from __future__ import annotations
+
+import string
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from relabel.core.numeric.statistics import Interval, Vector, percentile_interval
+from relabel.corpus import Corpus
+from relabel_train.metrics import average_precision_at_r, own_positives, positives_of, rank_positives
+from relabel_train.metrics.positives import Ints, Positives
+from relabel_train.metrics.scores import DIRECTIONS, Scores
+
+RECALL_KS = (1, 5, 10)
+SIZES = (1000, 2000, 5000)
+"""Numbers of images of the subsets that show how false negatives grow."""
+_DRAWS = 20  # subsets of a size
+_RESAMPLES = 1000
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+Record = dict[str, Any]
+
+
+def clustered_means(values: Vector, cluster: Ints, resamples: int = _RESAMPLES, seed: int = 0) -> list[Interval]:
+    """Return a 95% bootstrap interval of the mean of each column, resampling clusters.
+
+    `values`: (Q, F). `cluster`: (Q,) int; any numbering.
+    """
+    index = np.unique(cluster, return_inverse=True)[1]
+    clusters = int(index.max(initial=-1)) + 1
+    sums = np.stack([np.bincount(index, column, clusters) for column in (np.ones(len(values)), *values.T)], axis=1)
+    generator = np.random.default_rng(seed)
+    # A resample at a time, since a split may have 100,000 images.
+    draws = [
+        np.bincount(generator.integers(0, clusters, clusters), minlength=clusters) @ sums for _ in range(resamples)
+    ]
+    means = np.stack(draws)[:, 1:] / np.stack(draws)[:, :1]
+    return [percentile_interval(column) or Interval(np.nan, np.nan) for column in means.T]
+
+
+def equal_captions(corpus: Corpus, split: str) -> tuple[list[Record], int]:
+    """Count the captions of a split that another image has, too.
+
+    Returns a record per split to compare with, `split` first, and the number of images of `split` that have the same
+    captions as another image of the corpus. Captions are compared as they are written, and without case, punctuation
+    and repeated spaces.
+    """
+    rows, texts = corpus.split_rows(split), corpus.texts
+    others = [name for name in corpus.splits if name != split and split != "all"]
+    records: list[Record] = [{"compared_with": name, "captions": len(rows)} for name in (split, *others)]
+    forms = {"equal": [text.strip() for text in texts], "equal_words": [words_of(text) for text in texts]}
+    for form, keys in forms.items():
+        numbers: dict[str, int] = {}
+        code = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+        mine = code[rows.start : rows.stop]
+        for record in records:
+            name = record["compared_with"]
+            if name != split:
+                theirs = corpus.split_rows(name)
+                shared = np.isin(mine, code[theirs.start : theirs.stop])
+            else:
+                # Of a text that two images have, the first image and the last one differ.
+                image = corpus.image[rows.start : rows.stop].astype(np.int64)
+                first, last = np.full(len(numbers), len(corpus)), np.full(len(numbers), -1)
+                np.minimum.at(first, mine, image)
+                np.maximum.at(last, mine, image)
+                shared = (first != last)[mine]
+            record[form] = int(shared.sum())
+    sets = [frozenset(captions.tolist()) for captions in np.split(code, corpus.indptr[1:-1])]
+    count = Counter(sets)
+    return records, sum(count[sets[image]] > 1 for image in corpus.images_of(rows))
+
+
+def words_of(text: str) -> str:
+    """Return the words of a caption in lower case, without punctuation."""
+    return " ".join(text.lower().translate(_PUNCTUATION).split())
+
+
+def growth(image: Ints, caption: Ints, owner: Ints, sizes: Sequence[int] = SIZES, seed: int = 0) -> list[Record]:
+    """Return the share of captions with a false negative in random subsets of the images, a mean over 20 subsets.
+
+    `image`, `caption`: (P,) position of the image and the caption of each pair. `owner`: (N,) position of the image of
+    each caption. Sizes of all images or more are replaced by a record of all.
+    """
+    generator, images, records = np.random.default_rng(seed), int(owner.max(initial=-1)) + 1, list[Record]()
+    for size in [*(size for size in sizes if size < images), images]:
+        shares, pairs = [], []
+        for _ in range(_DRAWS if size < images else 1):
+            kept = np.zeros(images, np.bool_)
+            kept[generator.permutation(images)[:size]] = True
+            both = kept[image] & kept[owner[caption]]
+            shares.append(100 * len(np.unique(caption[both])) / np.count_nonzero(kept[owner]))
+            pairs.append(np.count_nonzero(both))
+        share, count = round(float(np.mean(shares)), 2), round(float(np.mean(pairs)))
+        records.append({"images": size, "captions_with_pair_percent": share, "pairs": count})
+    return records
+
+
+def corrected_positives(image: Ints, caption: Ints, owner: Ints) -> Positives:
+    """Return a split's own pairs and its false negatives as positives; parameters are those of `growth`."""
+    i2t: dict[int, list[int]] = {}
+    t2i: dict[int, list[int]] = {}
+    pairs = (np.concatenate([owner, image]), np.concatenate([np.arange(len(owner)), caption]))
+    for m, n in zip(*(side.tolist() for side in pairs), strict=True):
+        i2t.setdefault(m, []).append(n)
+        t2i.setdefault(n, []).append(m)
+    # `own_positives` has its queries in this order.
+    return positives_of(dict(sorted(i2t.items())), t2i, range(len(i2t)), range(len(owner)))
+
+
+def compare_positives(
+    scores: Scores, corrected: Positives, owner: Ints, threads: int | None = None
+) -> tuple[list[Record], list[Record]]:
+    """Return figures with usual and with corrected positives, and the ranks of each query.
+
+    R@K and mAP@R are percents with 95% intervals over images. Ranks count from 1 and are those of a query's best
+    positive; the queries with the largest difference are first.
+    """
+    usual = own_positives(owner, scores.shape[0])
+    figures, queries = list[Record](), list[Record]()
+    for direction in DIRECTIONS:
+        columns, best = [], []
+        for positives in (usual, corrected):
+            side = positives.i2t if direction == "i2t" else positives.t2i
+            ranks, hits = rank_positives(scores, direction, side, int(side.total.max()), threads=threads)
+            columns += [*(ranks < k for k in RECALL_KS), average_precision_at_r(hits, side.total)]
+            best.append(ranks + 1)
+        values = 100 * np.stack(columns, axis=1).astype(np.float64)
+        query = side.queries
+        ends = clustered_means(values, query if direction == "i2t" else owner[query])
+        cells = list(zip(values.mean(axis=0).round(2).tolist(), ends, strict=True))
+        names = [*(f"R@{k}" for k in RECALL_KS), "mAP@R"]
+        for name, first, second in zip(names, cells, cells[len(names) :], strict=False):
+            record: Record = {"direction": direction, "figure": name}
+            for kind, (mean, interval) in (("usual", first), ("corrected", second)):
+                record |= {kind: mean, f"{kind}_interval": [round(end, 2) for end in interval]}
+            figures.append(record)
+        ranked = zip(query.tolist(), *(ranks.tolist() for ranks in best), strict=True)
+        queries += [{"direction": direction, "query": q, "rank": a, "corrected_rank": b} for q, a, b in ranked if a > b]
+    return figures, sorted(queries, key=lambda query: query["corrected_rank"] - query["rank"])
