@@ -87,7 +87,7 @@ def test_what_was_left_out_is_said_at_the_end(tmp_path: Path, monkeypatch: pytes
         code, output = invoke("run", "odd.csv", "--label", "cider_lower_split,same_image")
         assert code == 0, output
         assert "left out: 1 empty caption (first: odd.csv:3)" in output
-        assert "repeated: 1 caption that repeats a text of its image (first: odd.csv:4)" in output
+        assert "repeated: 1 caption with a text that the image already has (first: odd.csv:4)" in output
     # Of the captions, and not of each label.
     page = Path("labels/odd/page/train/report.html").read_text(encoding="utf-8")
     assert page.count("left out: 1 empty caption") == page.count("odd: left out") == 1

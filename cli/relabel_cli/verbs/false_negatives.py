@@ -16,6 +16,7 @@ DEFAULT = "export.labels that have neighbours"
 SPLIT = "[default: judge.split of a benchmark; the first split of other data]"
 PROBABILITY = "Minimum probability of a human score of 4 or more, by the label's calibration. [default: 0.8]"
 THRESHOLD = "Minimum relevance of a pair, instead of a probability."
+NONE = "a lower --probability or --threshold lists less certain pairs"
 IMAGE = "each image is shown by its caption that the other caption matches best"
 
 
@@ -47,7 +48,8 @@ def false_negatives(
     counts = {"captions": len(found.rows), "captions_with_pairs": found.described}
     counts |= {"pairs": len(found.scores), "cut": found.cut}
     data = {"split": found.split, **limits, **counts, "shown": shown}
-    common.show(data, "\n".join([*found.summary(), IMAGE, "", *align(rows, right=range(1 + len(found.labels)))]))
+    table = [IMAGE, "", *align(rows, right=range(1 + len(found.labels)))] if shown else [NONE]
+    common.show(data, "\n".join([*found.summary(), *table]))
 
 
 app = verb(false_negatives, COMPUTE)

@@ -113,7 +113,7 @@ def plan_text(steps: Sequence[PlannedJob]) -> str:
 
     room = about(total([step.bytes for step in left]), size, not left)
     time = about(total([step.seconds for step in left]), duration, not left)
-    table = align([*cells, ("still", "", "", "", room, time, "", "")], right=[3, 4, 5])
+    table = align([*cells, ("remaining", "", "", "", room, time, "", "")], right=[3, 4, 5])
     notes += ["", *table, "~ is approximate; empty cells are unknown. Typical times are of 2 cores of an AMD EPYC."]
     if any(EACH_SPLIT in Path(step.out).parts for step in steps):
         notes.append(f"{EACH_SPLIT} stands for each split of the captions, and rows are those of all splits.")

@@ -433,9 +433,10 @@ def _columns(captions: Any) -> Any:
 
 
 def _open(session: Session, label: str, split: str) -> Label:
+    relevance = stages.open_label(session, label, split)
     named = named_warnings(session, [label], split)
     warnings = tuple(dict.fromkeys(text for _, text in named))
-    opened = Label(session, label, split, stages.open_label(session, label, split), warnings)
+    opened = Label(session, label, split, relevance, warnings)
     for name, text in named:
         _warn_once(f"{name}: {text}")
     return opened

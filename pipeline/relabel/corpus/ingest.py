@@ -9,6 +9,7 @@ import numpy as np
 
 from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
+from relabel.core.tables import plural
 from relabel.corpus.build import SCHEMA, SPLITS, CaptionRows, RowIds, arrange
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers import Input, open_input
@@ -118,7 +119,8 @@ def losses(report: dict[str, Any]) -> list[tuple[str, str]]:
     left_out = sorted(report.get("left_out", {}).items())
     lines = [("left out", f"{found['count']:,} {reason} (first: {found['first']})") for reason, found in left_out]
     if repeated := report.get("repeated"):
-        count = f"{repeated['count']:,} caption that repeats a text of its image (first: {repeated['first']})"
+        number = plural(repeated["count"], "caption", "captions")
+        count = f"{number} with a text that the image already has (first: {repeated['first']})"
         keep = "kept, which raises the consensus of cider; --set ingest.duplicates=drop leaves them out"
         lines.append(("repeated", f"{count}; {keep if repeated['duplicates'] == 'keep' else 'left out'}"))
     return lines

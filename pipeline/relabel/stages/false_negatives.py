@@ -28,7 +28,7 @@ _LISTED = 10  # pairs in a notebook
 _CHOSEN = "of pairs that a label itself chose, ECCV Caption's lists confirm far fewer (docs/calibration.md)"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FalseNegatives:
     """Pairs of an image and a caption of another image, by (-relevance, image, caption).
 
@@ -52,6 +52,9 @@ class FalseNegatives:
     scores: Scores
     cut: int
     warnings: Sequence[str]
+
+    def __repr__(self) -> str:
+        return f"<FalseNegatives of {', '.join(self.labels)}: {'; '.join(self.summary()[:2])}>"
 
     @property
     def described(self) -> int:

@@ -130,8 +130,9 @@ class Job:
         if causes:
             problem = f"not of the current parameters and inputs: {', '.join(causes)}"
             todo = f"Run {self.command}."
-            # No parameter brings another input back.
-            if inputs == manifest.inputs and (keep := self._settings(manifest)):
+            # No parameter brings another input back, except tokens, which follow from the tokenizer.
+            others = [{n: v for n, v in each.items() if n != "tokens"} for each in (inputs, manifest.inputs)]
+            if others[0] == others[1] and (keep := self._settings(manifest)):
                 todo = f"Add `{keep}` to keep it, or run {self.command} to make it again."
             raise CheckError(problem, where=str(self.out), todo=todo)
         return manifest
