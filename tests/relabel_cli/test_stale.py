@@ -241,7 +241,10 @@ class Folder:
         if reader.startswith("fit"):
             log = [json.loads(line) for line in (self.path / "runs/new/log.jsonl").read_text().splitlines()]
             return [[line.get("loss"), line.get("rsum")] for line in log]
-        return json.loads(result) if out is None else files_of(self.path / "labels/mine" / re.sub(r"\bL$", label, out))
+        if out is None:
+            # Warnings follow the result.
+            return json.JSONDecoder().raw_decode(result)[0]
+        return files_of(self.path / "labels/mine" / re.sub(r"\bL$", label, out))
 
     def call(self, reader: str, label: str) -> Any:
         """Call a function of `import relabel`."""
