@@ -8,6 +8,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from relabel.core.errors import CheckError
 from relabel.core.types import Queries
 from relabel.export import export_class
 from relabel.export.base import ArtefactRef, ExportInputs
@@ -121,8 +122,13 @@ def lookup_export(session: Session, label: str, split: str, candidates: str | No
     source.require("lookup")
     encoded, table = encoding(session, label, split), existing_neighbours(session, label, candidates or split)
     config = partial(lookup_parameters, source, session.config.export.lookup)
-    calibration = find_calibration(session, label)
-    curve = calibration.curve if calibration else None
+    curve = None
+    try:
+        if calibration := find_calibration(session, label):
+            curve = calibration.curve
+    except CheckError as error:
+        # The relevance of the lookup does not depend on it.
+        session.note_once(f"lookup {label} has no calibration: {error}")
 
     def fill(work: Work) -> None:
         write_lookup(_inputs(session, label, split, encoded, table), recipe.spec(), work, curve)
