@@ -39,6 +39,7 @@ NOT_RUN = {
     r"relabel tune (best|sbert|bert_sts|fuse)": "minutes of training, on data that are fetched or on all judged pairs",
     r"relabel (init|--install-completion|--show-completion)\b": "files exist in the project, or the shell is changed",
     r"relabel (fit|eval) ": "trains on features of the user's",
+    r"relabel report --images val2014": "the folder of images is the reader's",
 }
 """Pattern of commands that are parsed and not run, and why."""
 JUDGE = [f"--set=sources.judge.{name}" for name in ("source=scores", "file=judge.parquet", "missing=sbert")]
