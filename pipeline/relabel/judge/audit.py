@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from relabel.core.numeric.statistics import Interval, Vector, percentile_interval
+from relabel.core.numeric.statistics import Interval, Vector, draw_clusters, percentile_interval
 from relabel.corpus import Corpus
 from relabel_train.metrics import average_precision_at_r, own_positives, positives_of, rank_positives
 from relabel_train.metrics.positives import Ints, Positives
@@ -33,12 +33,9 @@ def clustered_means(values: Vector, cluster: Ints, resamples: int = _RESAMPLES, 
     index = np.unique(cluster, return_inverse=True)[1]
     clusters = int(index.max(initial=-1)) + 1
     sums = np.stack([np.bincount(index, column, clusters) for column in (np.ones(len(values)), *values.T)], axis=1)
-    generator = np.random.default_rng(seed)
     # A resample at a time, since a split may have 100,000 images.
-    draws = [
-        np.bincount(generator.integers(0, clusters, clusters), minlength=clusters) @ sums for _ in range(resamples)
-    ]
-    means = np.stack(draws)[:, 1:] / np.stack(draws)[:, :1]
+    drawn = np.stack([counts @ sums for counts in draw_clusters(clusters, resamples, seed)])
+    means = drawn[:, 1:] / drawn[:, :1]
     return [percentile_interval(column) or Interval(np.nan, np.nan) for column in means.T]
 
 

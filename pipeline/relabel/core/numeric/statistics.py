@@ -5,6 +5,7 @@ A coefficient of a constant is undefined: None in Python, `undefined` in a table
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -103,8 +104,14 @@ def _constant(x: Vector) -> bool:
 @lru_cache(maxsize=4)
 def cluster_counts(clusters: int, resamples: int, seed: int) -> Vector:
     """Count the draws of each cluster: (resamples, clusters), each row sums to `clusters`. The array is cached."""
-    generator = np.random.default_rng(seed)
     counts = np.empty((resamples, clusters))
-    for row in counts:
-        row[:] = np.bincount(generator.integers(0, clusters, clusters), minlength=clusters)
+    for row, drawn in zip(counts, draw_clusters(clusters, resamples, seed), strict=True):
+        row[:] = drawn
     return counts
+
+
+def draw_clusters(clusters: int, resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
+    """Yield the rows of `cluster_counts`, where all of them would not fit into memory."""
+    generator = np.random.default_rng(seed)
+    for _ in range(resamples):
+        yield np.bincount(generator.integers(0, clusters, clusters), minlength=clusters)
