@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from relabel.stages import Session
 from relabel_train.lookup import Lookup, RelevanceCollate, open_lookup
-from relabel_train.lookup.calibration import Curve
+from relabel_train.scoring.calibration import CalibrationCurve
 from relabel_train.tensors import sendable
 
 
@@ -159,7 +159,7 @@ def test_any_collate_and_any_key(lookup: Lookup) -> None:
 @pytest.mark.parametrize("scale", ["relevance", "expected"])
 @pytest.mark.parametrize("lookup", ["cbow"], indirect=True)
 def test_ignored_pairs_are_those_of_a_loop(lookup: Lookup, scale: Any) -> None:
-    curve = Curve((-0.5, 0.6, 0.9), (0.5, 3.0, 4.5), (0.1, 0.5, 0.9), own=(4.9, 0.95))
+    curve = CalibrationCurve((-0.5, 0.6, 0.9), (0.5, 3.0, 4.5), (0.1, 0.5, 0.9), own=(4.9, 0.95))
     lookup = Lookup(lookup.folder, replace(lookup.about, curve=curve), lookup.arrays)
     rows = [*range(12), 40, 41, 41]
     batch = RelevanceCollate(lookup, lambda _: {}, lambda row: row, scale=scale, ignore=0.7)(rows)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from relabel_train import sidecar
 from relabel_train.files import MANIFEST
 from relabel_train.ids import Ids, hash_ids
-from relabel_train.lookup.calibration import Curve
 from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, ArrayEntry, Description
+from relabel_train.scoring.calibration import CalibrationCurve
 
 _VECTORS = np.array([[1, 0], [0.96, 0.28], [0.8, 0.6], [0.6, 0.8], [0.28, 0.96], [0, 1]], "<f4")
 """Unit vectors of six captions, two per image."""
@@ -65,7 +65,7 @@ def write_lookup(folder: str | Path) -> Path:
         sizes={},
         failed=0,
         params={},
-        curve=Curve((0.0, 0.5, 1.0), (1.0, 3.0, 4.5), (0.0, 0.4, 0.9), own=(4.9, 0.99)),
+        curve=CalibrationCurve((0.0, 0.5, 1.0), (1.0, 3.0, 4.5), (0.0, 0.4, 0.9), own=(4.9, 0.99)),
         arrays={name: ArrayEntry(a.dtype.str, a.shape, _sha256(files[f"{name}.npy"])) for name, a in arrays.items()},
     )
     names = zip(captions.names(range(6)), (f"coco:{i // 2 + 1}" for i in range(6)), texts, strict=True)

@@ -88,13 +88,13 @@ def correlate(
         raise UsageError("two functions have one name", todo="Name each function differently: the report lists names.")
     session = opened[0].session if opened else Session(load_config(None), runtime or Runtime())
     judge = validate(JudgeParams, session.config.judge.model_dump() | parameters, "correlate()")
+    session = replace(session, config=session.config.model_copy(update={"judge": judge}))
     if opened:
         split = named_split(parameters.get("split", opened[0].split))
         if any(one.session.folder() != session.folder() or one.split != split for one in opened):
             problem = "labels of one report must be of one dataset and one split"
             raise UsageError(problem, todo="Call correlate() for each.")
-        judge = judge.model_copy(update={"split": split})
-    session = replace(session, config=session.config.model_copy(update={"judge": judge}))
+        session = session.judged_on(split)
     result = stages_correlate(session, [one.name for one in opened], sets, functions=list(functions.values()))
     if result.problems:
         raise result.problems[0][1]

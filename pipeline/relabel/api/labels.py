@@ -18,7 +18,7 @@ from relabel.sources.relevance import Relevance
 from relabel.stages import Session
 from relabel.stages.calibrate import need_calibration
 from relabel.stages.nearest import Hit, nearest, search_labels
-from relabel_train.lookup.calibration import Scale
+from relabel_train.scoring.calibration import Scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -25,8 +25,8 @@ from relabel.store.manifest import Spec
 from relabel.store.workdir import Work
 from relabel_train.files import sha256_file
 from relabel_train.ids import hash_ids
-from relabel_train.lookup.calibration import Curve
 from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, ArrayEntry, Description
+from relabel_train.scoring.calibration import CalibrationCurve
 
 _CHUNK = 1 << 16  # ids in memory as Python objects
 
@@ -37,7 +37,7 @@ def lookup_parameters(source: Source[Any], params: ExportLookupParams) -> dict[s
     return config | ({"dtype": params.dtype} if source.spec.kind == "vectors" else {})
 
 
-def write_lookup(inputs: ExportInputs, artefact: Spec, work: Work, curve: Curve | None = None) -> None:
+def write_lookup(inputs: ExportInputs, artefact: Spec, work: Work, curve: CalibrationCurve | None = None) -> None:
     """Write all arrays and then `lookup.json`, which holds their sha256.
 
     `artefact`: of the lookup. `curve`: of its label.

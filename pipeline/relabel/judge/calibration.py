@@ -26,7 +26,7 @@ from relabel.judge.cxc_figures import NON_GT, bin_pairs
 from relabel.judge.report import Report
 from relabel.store.workdir import Work
 from relabel_train.files import read_value
-from relabel_train.lookup.calibration import Curve
+from relabel_train.scoring.calibration import CalibrationCurve
 
 GROUP = 100
 """Minimum number of pairs of a group. With 20, CIDEr's pairs of a stated 87% had 76% in CxC test; with 100, of a stated
@@ -53,7 +53,7 @@ class Calibration:
     `pairs`, `images`: numbers of judged pairs and of their images.
     """
 
-    curve: Curve
+    curve: CalibrationCurve
     expected: Ends
     probability: Ends
     pairs: int
@@ -111,7 +111,7 @@ def calibrate(pairs: ScoredPairs, resamples: int = 1000, seed: int = 0) -> Calib
         drawn = [_resampled(centre, total, count, knots) for total, count in zip(draws @ sums, counts, strict=True)]
         low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
         ends.append((_rounded(np.minimum(low, values[-1])), _rounded(np.maximum(high, values[-1]))))
-    curve = Curve(tuple(knots.tolist()), _rounded(values[0]), _rounded(values[1]), own_values)
+    curve = CalibrationCurve(tuple(knots.tolist()), _rounded(values[0]), _rounded(values[1]), own_values)
     return Calibration(curve, ends[0], ends[1], len(human), len(images))
 
 
@@ -144,7 +144,7 @@ def fit_monotone(x: Vector, y: Vector, weight: Vector) -> tuple[Vector, Vector]:
     return np.add.reduceat(weight * x, start) / total, found.x[start]
 
 
-def reliability(curve: Curve, pairs: ScoredPairs) -> Reliability | None:
+def reliability(curve: CalibrationCurve, pairs: ScoredPairs) -> Reliability | None:
     """Compare a curve with judged pairs of two images; None if no such pair has a score."""
     chosen = (pairs.method == NON_GT) & pairs.scored
     if not chosen.any():
@@ -166,7 +166,7 @@ def reliability(curve: Curve, pairs: ScoredPairs) -> Reliability | None:
     )
 
 
-def calibration_report(found: Mapping[str, tuple[Curve, ScoredPairs]]) -> Report:
+def calibration_report(found: Mapping[str, tuple[CalibrationCurve, ScoredPairs]]) -> Report:
     """Report the thresholds of labels, and the agreement of their curves with judged pairs; empty without labels.
 
     `found`: by label, its curve and its SITS pairs of one split, which the curve was fitted to if it is val.

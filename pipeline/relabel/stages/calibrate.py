@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from relabel.stages.session import Session
 from relabel.store.artefact import Recipe
 from relabel.store.manifest import MANIFEST
 from relabel.store.workdir import Work
-from relabel_train.lookup.calibration import Curve
+from relabel_train.scoring.calibration import CalibrationCurve
 
 SHIPPED = Path(fitting.__file__).with_name("calibrations.json")
 """Curves of labels with default parameters; its `origin` says how they were made."""
@@ -31,7 +30,7 @@ SHIPPED = Path(fitting.__file__).with_name("calibrations.json")
 
 def calibration(session: Session, label: str) -> Job:
     """Prepare to calibrate a label by its scores of CxC's val pairs."""
-    session = _on_val(session)
+    session = session.judged_on("val")
     params = session.config.judge
     config = {"resamples": params.resamples, "seed": params.seed}
 
@@ -79,7 +78,7 @@ def need_calibration(session: Session, label: str) -> Calibration:
 
 def open_curves(
     session: Session, labels: Iterable[str], scores: Iterable[PairScores] = ()
-) -> dict[str, tuple[Curve, ScoredPairs]]:
+) -> dict[str, tuple[CalibrationCurve, ScoredPairs]]:
     """Return the curves of labels that have one, each with the label's scores of the judged split.
 
     `scores`: of other programs. Those of val have the curve that fits them.
@@ -107,9 +106,3 @@ def shipped(params: SourceParams) -> Calibration | None:
 @cache
 def _curves() -> list[dict[str, Any]]:
     return list(json.loads(SHIPPED.read_bytes())["labels"].values())
-
-
-def _on_val(session: Session) -> Session:
-    """Return the session with CxC's val pairs of captions and images."""
-    params = session.config.judge.model_copy(update={"split": "val"})
-    return replace(session, config=session.config.model_copy(update={"judge": params}))

@@ -231,8 +231,7 @@ def _resolve(session: Session, split: str, labels: Sequence[str]) -> tuple[Sessi
     # Human judgements exist for COCO's val and test only.
     if namespace(session) != "coco" or split not in ("test", "val"):
         return session, _exported(session, labels), []
-    judge = config.judge.model_copy(update={"split": split})
-    session = replace(session, config=config.model_copy(update={"judge": judge}))
+    session = session.judged_on(split)
     against = ["cxc", "eccv"] if split == "test" else ["cxc"]
     return session, with_baseline(session, list(labels) or available_labels(session, config.sources), against), against
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from relabel.config import Config
@@ -52,6 +52,11 @@ class Session:
         config = config.with_models(self.runtime.data, (self.parent or self).config.ingest.dataset)
         # The dataclass is frozen for its users; the instance is still under construction.
         object.__setattr__(self, "config", config)
+
+    def judged_on(self, split: str) -> Session:
+        """Return the session with another split of `judge.split`."""
+        judge = self.config.judge.model_copy(update={"split": split})
+        return replace(self, config=self.config.model_copy(update={"judge": judge}))
 
     def folder(self, *names: str) -> Path:
         """Return a folder of this dataset, such as ``labels/coco/encodings/SPLIT/LABEL``; no name leads out of it."""

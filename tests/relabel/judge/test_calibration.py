@@ -27,7 +27,7 @@ from relabel.judge.calibration import (
 )
 from relabel.judge.cxc import ScoredPairs
 from relabel.store.workdir import Work
-from relabel_train.lookup.calibration import Curve
+from relabel_train.scoring.calibration import CalibrationCurve
 
 Array = NDArray[np.float64]
 
@@ -208,11 +208,11 @@ def test_a_threshold_parts_relevance_by_its_probability(fitted: Calibration) -> 
         if probability > curve.probability[0]:
             np.testing.assert_array_equal(reached[apart], (grid >= threshold)[apart])
     assert curve.threshold(max(curve.probability) + 1e-6) is None
-    assert Curve((0.0, 1.0), (1.0, 2.0), (0.5, 0.7), (5.0, 1.0)).threshold(0.2) == 0.0
+    assert CalibrationCurve((0.0, 1.0), (1.0, 2.0), (0.5, 0.7), (5.0, 1.0)).threshold(0.2) == 0.0
 
 
 def test_values_between_knots_and_of_an_images_own_captions() -> None:
-    curve = Curve((0.0, 0.5, 1.0), (1.0, 3.0, 4.5), (0.0, 0.4, 0.9), own=(4.9, 0.99))
+    curve = CalibrationCurve((0.0, 0.5, 1.0), (1.0, 3.0, 4.5), (0.0, 0.4, 0.9), own=(4.9, 0.99))
     relevance = np.array([[0.25, 0.5], [2.0, np.nan]])
     own = np.array([[False, True], [False, True]])
     np.testing.assert_allclose(curve.evaluate(relevance, "probability", own), [[0.2, 0.99], [0.9, np.nan]])

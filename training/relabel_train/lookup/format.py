@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from relabel_train.files import ExportDescription
-from relabel_train.lookup.calibration import Curve
+from relabel_train.scoring.calibration import CalibrationCurve
 from relabel_train.scoring.references import Pooling
 
 DESCRIPTION = "lookup.json"
@@ -80,7 +80,7 @@ class Description(ExportDescription):
     sizes: dict[str, int]
     failed: int
     params: dict[str, Any]
-    curve: Curve | None
+    curve: CalibrationCurve | None
     arrays: dict[str, ArrayEntry]
     orientation: str = "rows are images, columns are captions; the text direction is the transpose"
     siblings: str = "by image id; never inferred from a value"

@@ -9,9 +9,9 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.lookup.calibration import Scale
 from relabel_train.lookup.lookup import Lookup
 from relabel_train.samplers import Missing
+from relabel_train.scoring.calibration import Scale
 from relabel_train.scoring.references import Pooling
 
 Key = str | int | Callable[[Any], Any]

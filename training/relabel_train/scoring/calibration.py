@@ -15,7 +15,7 @@ HIGHEST = 5.0
 
 
 @dataclass(frozen=True)
-class Curve:
+class CalibrationCurve:
     """Human judgement of a caption of another image, as two functions of its relevance that never decrease.
 
     Both are linear between their knots and constant beyond them. A caption of the image itself is one of the image's
