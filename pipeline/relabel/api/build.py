@@ -143,6 +143,7 @@ def label(
     captions: Any,
     source: str = "sbert",
     *,
+    split: str = "all",
     out: str | Path | None = None,
     reading: Mapping[str, Any] | None = None,
     runtime: Runtime | None = None,
@@ -156,6 +157,8 @@ def label(
         Captions in any form that `ingest` accepts.
     source : str, default="sbert"
         Name of a source, or of a label in the parameter file.
+    split : {"train", "val", "test", "all"}, default="all"
+        Split whose captions are labelled.
     out : str or Path, optional
         Folder of a dataset, such as ``labels/mine``, that keeps the label for `load` and `export_label`. By default the
         files are in a temporary folder that is deleted with the label.
@@ -170,7 +173,7 @@ def label(
     Returns
     -------
     Label
-        Label of all captions of all splits. `ids` follows the order of the rows of `captions`; `caption_ids` does not.
+        Label of the captions of the split. `ids` follows the order of the rows of `captions`; `caption_ids` does not.
 
     Raises
     ------
@@ -197,7 +200,7 @@ def label(
     of_captions |= reading or {}
     ingest(folder, captions, runtime=runtime, **of_captions)
     settings["ingest.limit"] = of_captions.get("limit")
-    opened = encode(folder, source, "all", settings=settings, runtime=runtime)
+    opened = encode(folder, source, split, settings=settings, runtime=runtime)
     return replace(opened, _folder=kept)
 
 
