@@ -14,18 +14,28 @@ from relabel.corpus.readers import open_input
 
 
 def preview(params: IngestParams, runtime: Runtime) -> tuple[str, int | None]:
-    """Return facts about captions, separated by semicolons, and the number of rows of Parquet and Arrow files.
+    """Return facts about captions, separated by semicolons, and the number of rows; None if it is not known.
 
-    The facts are format, columns, splits and size. The number is None if a file is of another format. Raises as
-    `open_input`.
+    The facts are format, columns, splits and size. Rows are exact for Parquet and Arrow. Those of CSV, JSON Lines and
+    text are estimated from the first megabyte of each file. Raises as `open_input`.
     """
     source = open_input(params, runtime)
-    paths = [*source.files.values()]
+    paths, about = [*source.files.values()], ""
     counts = [count for path in paths if (count := _count_rows(path)) is not None]
+    if not counts and source.config["format"] in ("csv", "jsonl", "text"):
+        about, counts = "about ", [_estimate_rows(path) for path in paths if path.suffix != ".gz"]
     rows = sum(counts) if len(counts) == len(paths) else None
     size = f"{sum(path.stat().st_size for path in paths):,} bytes in {len(paths):,} file{'s' * (len(paths) != 1)}"
     layout = source.note or f"format {source.config['format']}"
-    return f"{layout}; size: {'' if rows is None else f'{rows:,} rows, '}{size}", rows
+    note = f"{layout}; size: {'' if rows is None else f'{about}{rows:,} rows, '}{size}"
+    return note, rows if params.limit is None else None
+
+
+def _estimate_rows(path: Path) -> int:
+    """Estimate the lines of a text file."""
+    with path.open("rb") as file:
+        head = file.read(1 << 20)
+    return round(head.count(b"\n") / max(1, len(head)) * path.stat().st_size)
 
 
 def _count_rows(path: Path) -> int | None:
