@@ -23,7 +23,8 @@ def preview(params: IngestParams, runtime: Runtime) -> tuple[str, int | None]:
     paths, about = [*source.files.values()], ""
     counts = [count for path in paths if (count := _count_rows(path)) is not None]
     if not counts and source.config["format"] in ("csv", "jsonl", "text"):
-        about, counts = "about ", [_estimate_rows(path) for path in paths if path.suffix != ".gz"]
+        header = source.config["format"] == "csv" and not params.columns
+        about, counts = "about ", [_estimate_lines(path) - header for path in paths if path.suffix != ".gz"]
     rows = sum(counts) if len(counts) == len(paths) else None
     size = f"{sum(path.stat().st_size for path in paths):,} bytes in {len(paths):,} file{'s' * (len(paths) != 1)}"
     layout = source.note or f"format {source.config['format']}"
@@ -31,7 +32,7 @@ def preview(params: IngestParams, runtime: Runtime) -> tuple[str, int | None]:
     return note, rows if params.limit is None else None
 
 
-def _estimate_rows(path: Path) -> int:
+def _estimate_lines(path: Path) -> int:
     """Estimate the lines of a text file."""
     with path.open("rb") as file:
         head = file.read(1 << 20)

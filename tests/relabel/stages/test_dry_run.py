@@ -72,7 +72,7 @@ def test_states_and_rows_follow_the_artefacts() -> None:
 @pytest.mark.parametrize(
     ("name", "rows", "size"),
     [
-        ("a.csv", 4, "about 4 rows, "),  # the header is a line, too
+        ("a.csv", 3, "about 3 rows, "),
         ("a.csv.gz", None, ""),
         ("a.parquet", 3, "3 rows, "),
         ("a.arrow", 3, "3 rows, "),
