@@ -6,9 +6,10 @@ and calls `relabel.stages`. Use `relabel.stages` directly for more control.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, TypedDict, Unpack
 from relabel import stages
 from relabel.api.labels import Label
 from relabel.config import load_config, params_file
-from relabel.core.errors import RelabelError, UsageError, naming_extras
+from relabel.core.errors import RelabelError, UsageError, name_parameters, naming_extras
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.params import IngestParams, captions_at
@@ -31,6 +32,9 @@ from relabel.stages.run import report as stages_report
 from relabel.stages.run import run as stages_run
 from relabel.store.files import write_atomic
 from relabel.store.manifest import MANIFEST
+
+_TABLE = "captions.parquet"
+"""File in the folder of a dataset that holds captions given in memory."""
 
 _EXPORTS: dict[str, Callable[..., stages.Job]] = {
     "lookup": stages.lookup_export,
@@ -403,8 +407,8 @@ def _write_table(folder: Path, captions: Any) -> Path:
             "Give a path, a pandas or Arrow table, a mapping of columns to lists of one length, or a list of records."
         )
         raise UsageError(f"captions of type {type(captions).__name__} are no table: {error}", todo=todo) from error
-    path, origin, found = folder / "captions.parquet", {b"relabel": b"captions in memory"}, None
-    with suppress(OSError, pa.ArrowException):
+    path, origin, found = folder / _TABLE, {b"relabel": b"captions in memory"}, None
+    with contextlib.suppress(OSError, pa.ArrowException):
         found = parquet.read_schema(path).metadata
     if path.exists() and found != origin:
         todo = "Give its path in place of the table, or move it."
@@ -437,16 +441,21 @@ def _columns(captions: Any) -> Any:
 
 def _open(session: Session, label: str, split: str) -> Label:
     relevance = stages.open_label(session, label, split)
-    named = named_warnings(session, [label], split)
-    warnings = tuple(dict.fromkeys(text for _, text in named))
-    opened = Label(session, label, split, relevance, warnings)
+    # A caller that gave a table does not know the file that holds it.
+    table = str(session.folder(_TABLE))
+    named = [
+        (name, name_parameters(text.replace(table, "captions")))
+        for name, text in named_warnings(session, [label], split)
+    ]
     for name, text in named:
         _warn_once(f"{name}: {text}")
-    return opened
+    return Label(session, label, split, relevance, tuple(dict.fromkeys(text for _, text in named)))
 
 
 @cache
 def _warn_once(text: str) -> None:
-    """Issue a warning once per process."""
-    # At the line that called `load` or `encode`, past `_open` and the decorator.
-    warnings.warn(text, stacklevel=5)
+    """Issue a warning once per process, at the line of the caller that is outside relabel."""
+    # `naming_extras` is a decorator of contextlib.
+    inside, files = (str(Path(__file__).parents[1]), contextlib.__file__), (f.filename for f in inspect.stack(0))
+    level = next((depth for depth, file in enumerate(files, 1) if not file.startswith(inside)), 1)
+    warnings.warn(text, stacklevel=level)
