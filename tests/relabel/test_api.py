@@ -87,7 +87,7 @@ def test_tables_are_ingested_as_files_are(folder: Path) -> None:
     assert corpus.texts == ["a dog", "a cat"]
     assert not verify([Path("labels/tables")]).problems
     for wrong in (5, {"image_id": ["a"], "text": ["a dog", "a cat"]}):
-        with pytest.raises(UsageError, match=f"type {type(wrong).__name__} are no table"):
+        with pytest.raises(UsageError, match=f"type {type(wrong).__name__} are not a table"):
             relabel.ingest("labels/tables", wrong)
     own = Path("labels/tables/captions.parquet")
     pq.write_table(pa.table(columns), own)
