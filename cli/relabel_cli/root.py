@@ -20,7 +20,7 @@ VERBS = {
     "encode": "Encode every caption with a source.",
     "neighbours": "Find the most relevant captions of every caption or image.",
     "nearest": "Show the captions that each label ranks closest to a caption.",
-    "false-negatives": "List captions of other images that describe an image as well as people find right.",
+    "false-negatives": "List captions of other images that people would probably accept for an image.",
     "audit": "Count equal captions and false negatives of a benchmark, and correct the figures of a run.",
     "report": "Write one HTML page of figures, judged pairs, relevance and nearest captions.",
     "correlate": "Report how well each label agrees with human judgement.",

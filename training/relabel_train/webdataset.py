@@ -143,8 +143,8 @@ class SideCar:
     def _locate(self, key: str, url: str | None) -> tuple[int, str | None]:
         """Return position and shard of a key among all shards."""
         if not self._index:
-            where = f"{url} is none of its shards" if url is not None else "the sample has no __url__"
-            raise KeyError(f"{self.folder}: keys are unique in their shard only, and {where}")
+            where = f"{url} is not one of its shards" if url is not None else "the sample has no __url__"
+            raise KeyError(f"{self.folder}: keys are unique only within a shard, and {where}")
         hashes, order = self._index["index.hashes"], self._index["index.order"]
         wanted = hash_ids([key.encode()])[0]
         slot = int(np.searchsorted(hashes, wanted))

@@ -404,15 +404,15 @@ def _write_table(folder: Path, captions: Any) -> Path:
         table = pa.table(columns)
     except (TypeError, ValueError) as error:  # ArrowInvalid is a ValueError
         todo = (
-            "Give a path, a pandas or Arrow table, a mapping of columns to lists of one length, or a list of records."
+            "Pass a path, a pandas or Arrow table, a mapping of columns to lists of one length, or a list of records."
         )
-        raise UsageError(f"captions of type {type(captions).__name__} are no table: {error}", todo=todo) from error
-    path, origin, found = folder / _TABLE, {b"relabel": b"captions in memory"}, None
+        raise UsageError(f"captions of type {type(captions).__name__} are not a table: {error}", todo=todo) from error
+    path, origin, metadata = folder / _TABLE, {b"relabel": b"captions in memory"}, None
     with contextlib.suppress(OSError, pa.ArrowException):
-        found = parquet.read_schema(path).metadata
-    if path.exists() and found != origin:
-        todo = "Give its path in place of the table, or move it."
-        raise UsageError("a file of your own, which the table would replace", where=str(path), todo=todo)
+        metadata = parquet.read_schema(path).metadata
+    if path.exists() and metadata != origin:
+        todo = "Pass its path instead of the table, or move it."
+        raise UsageError("the table would replace your own file", where=str(path), todo=todo)
     # Without pandas' metadata, equal tables of any type are one file.
     table = table.replace_schema_metadata(origin)
     write_atomic(path, lambda temporary: parquet.write_table(table, temporary))

@@ -1,4 +1,4 @@
-"""Preview of captions that are not read yet: their layout, and how much there is."""
+"""Preview of captions before they are read: their layout and size."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from relabel.corpus.readers import open_input
 
 
 def preview(params: IngestParams, runtime: Runtime) -> tuple[str, int | None]:
-    """Return facts about captions, separated by semicolons, and the number of rows; None if it is not known.
+    """Describe captions without reading them, and count their rows; None if the count is not known.
 
-    The facts are format, columns, splits and size. Rows are exact for Parquet and Arrow. Those of CSV, JSON Lines and
-    text are estimated from the first megabyte of each file. Raises as `open_input`.
+    The description lists format, columns, splits and size, separated by semicolons. The count is exact for Parquet and
+    Arrow. For CSV, JSON Lines and text, it is an estimate from the first megabyte of each file. Raises the errors of
+    `open_input`.
     """
     source = open_input(params, runtime)
     paths, about = [*source.files.values()], ""
@@ -40,8 +41,8 @@ def _estimate_lines(path: Path) -> int:
 
 
 def _count_rows(path: Path) -> int | None:
-    """Return the number of rows of a Parquet file or Arrow stream by its metadata; None for any other file."""
-    # A damaged file fails when it is read.
+    """Return the number of rows of a Parquet file or Arrow stream from its metadata, or None for any other file."""
+    # Errors of damaged files are reported when the captions are read.
     with suppress(pa.ArrowException, OSError), pa.memory_map(str(path)) as file:
         head = file.read(4)
         file.seek(0)

@@ -1,4 +1,4 @@
-"""The HTML page of a report, built from encodings, neighbours and judgements."""
+"""page: the HTML page of a report, built from encodings, neighbours and judgements."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _LISTED = 25  # false negatives
 def page(
     session: Session, split: str, names: Sequence[str], against: Sequence[Against], images: str | None = None
 ) -> Job:
-    """Prepare to write the page of a split, ``page/SPLIT/report.html``, in place of one of other labels or parameters.
+    """Prepare to write the page of a split, ``page/SPLIT/report.html``. An existing page is replaced.
 
-    `names`: labels of the page, which are encoded and judged on `against`. Tables of evaluation sets of texts are added
-    if the labels have been judged on such sets. `images`: a folder of images, or a URL with `{image_id}`.
+    `names`: labels of the page. They must be encoded, and judged on `against`. If they were judged on evaluation sets
+    of texts, their tables are added. `images`: a folder of images, or a URL with `{image_id}`.
     """
     folder, judge = session.folder, session.config.judge
     sets = []
     for name in set_names():
         if folder("judged", name).exists():
-            # Its files may be gone.
+            # The files of the set may be missing.
             with suppress(RelabelError):
                 sets.append(open_set(session, name, names))
     sections = [*encoded_sections(session, names, against), texts_section(session, sets)]
@@ -58,7 +58,7 @@ def page(
         "judge": judge.model_dump(mode="json"),
         "sources": {name: session.config.params(name).model_dump(mode="json") for name in names},
     }
-    # Of all labels, the first one that is exported and has neighbours: as `relabel false-negatives` chooses.
+    # Use the same label as `relabel false-negatives`: the first exported one with neighbours.
     listed, limit = next((name for name in session.config.exported if name in neighbours), None), None
     if listed is not None:
         with suppress(RelabelError):
@@ -87,7 +87,7 @@ def page(
 
 
 def _neighbours(session: Session, label: str, split: str) -> Job | None:
-    """Return the job of a label's exact neighbours of the split's captions, if they are there and up to date."""
+    """Return the job of a label's exact neighbours of the split's captions, or None if they are not up to date."""
     with suppress(MissingError, CheckError):
         job = existing_neighbours(session, label, split)
         if job is not None and session.config.neighbours.index is None:

@@ -1,4 +1,4 @@
-"""verify: every byte on disk read back against its manifest."""
+"""verify: reads every file on disk and compares it with its manifest."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _AGAIN = "Delete its folder and build it again."
 
 @dataclass(frozen=True)
 class Problem:
-    """A file that differs from its manifest, or belongs to none.
+    """A file that differs from its manifest or is not in any.
 
-    `fault`: a stray file lies in the folder of an artefact whose manifest does not name it.
+    `fault`: a stray file is in the folder of an artefact, but not in its manifest.
     `found`: the difference, and the next step.
     """
 
@@ -38,8 +38,8 @@ class Problem:
 class Findings:
     """Result of a verification.
 
-    `artefacts`, `fetched`, `files`, `bytes`: folders with a manifest; fetched files; all files that were read, and
-        their size.
+    `artefacts`, `fetched`, `files`, `bytes`: numbers of folders with a manifest, of fetched files, and of all files
+        that were read, and their size.
     """
 
     artefacts: int = 0
@@ -50,18 +50,18 @@ class Findings:
 
 
 _Wanted = tuple[Path, list[FileEntry], str]
-"""A file to be read, its accepted contents, and the next step if it differs from them."""
+"""A file to read, its accepted contents, and the next step if it differs from all of them."""
 
 
 def verify(paths: Sequence[Path], progress: Progress = SILENT) -> Findings:
-    """Read back every artefact and every fetched file, and continue after errors.
+    """Verify every artefact and every fetched file. Errors are collected in the result.
 
-    `paths`: folders: of labels, of fetched files, or of one artefact. `progress`: counts bytes.
+    `paths`: folders of labels, of fetched files, or of one artefact. `progress`: shows the number of bytes.
     """
     findings, files, seen = Findings(), list[_Wanted](), set[tuple[int, int]]()
     for path in paths:
         if not path.is_dir():
-            raise MissingError("no such folder", where=str(path), todo="Name a folder, or make labels first.")
+            raise MissingError("no such folder", where=str(path), todo="Pass another folder, or build labels first.")
         files += _walk(path, findings, seen)
     with progress.bar("verify", sum(accepted[0].bytes for _, accepted, _ in files), "bytes") as bar:
         for file, accepted, todo in files:
@@ -71,9 +71,9 @@ def verify(paths: Sequence[Path], progress: Progress = SILENT) -> Findings:
 
 
 def _walk(top: Path, findings: Findings, seen: set[tuple[int, int]]) -> Iterator[_Wanted]:
-    """Yield the files to read; add the problems that show without reading a file.
+    """Yield the files to read; add the problems that can be detected without reading a file.
 
-    `seen`: device and inode of each folder so far, to which links may lead again.
+    `seen`: device and inode of each folder so far, to visit a folder only once if there are links to it.
     """
 
     def unreadable(error: OSError) -> None:
@@ -87,7 +87,7 @@ def _walk(top: Path, findings: Findings, seen: set[tuple[int, int]]) -> Iterator
             continue
         seen.add((about.st_dev, about.st_ino))
         inner.sort()
-        # Unfinished work of an interrupted run, which the next one resumes.
+        # Skip unfinished work of an interrupted run.
         if WORK in inner:
             inner.remove(WORK)
         if MANIFEST in files:
@@ -113,14 +113,14 @@ def _artefact(folder: Path, findings: Findings) -> Iterator[_Wanted]:
     for name, entry in manifest.files.items():
         yield folder / name, [entry], _AGAIN
     for path in foreign_files(folder, manifest.files):
-        findings.problems.append(Problem("stray", str(path), "it is in no manifest. Delete it, or move it elsewhere."))
+        findings.problems.append(Problem("stray", str(path), "not in the manifest. Delete it, or move it elsewhere."))
 
 
 def _read(file: Path, accepted: list[FileEntry], todo: str, findings: Findings) -> None:
-    """Compare the content of one file with its manifest."""
+    """Compare the content of one file with the accepted contents."""
     try:
         size = size_of(file)
-        # A file of another size is not read.
+        # The hash is not needed if the size differs.
         found = FileEntry(sha256_file(file) if any(size == entry.bytes for entry in accepted) else "?", size)
     except FileNotFoundError:
         findings.problems.append(Problem("missing", str(file), todo))

@@ -113,7 +113,7 @@ def test_the_head_of_captions_is_read_and_nothing_is_written(name: str, rows: in
         (["nosuch.csv"], 3, "nosuch.csv: no such file"),
         (["words.txt"], 4, "no column of captions"),
         (["--dataset", "mine", "--set", "ingest.path=nosuch"], 3, "nosuch: no such file"),
-        (["--dataset", "mine"], 2, "no captions are known for dataset mine"),
+        (["--dataset", "mine"], 2, "no captions for dataset mine"),
     ],
 )
 def test_captions_that_cannot_be_read_fail_as_in_the_run(arguments: list[str], code: int, problem: str) -> None:

@@ -187,7 +187,7 @@ def test_a_function_is_checked_by_a_small_call(small: Path, returned: Any) -> No
         return returned
 
     Path("params.yaml").write_text(yaml.safe_dump(json.loads(session().config.model_dump_json())))
-    with pytest.raises(CheckError, match="function wrong returned"):
+    with pytest.raises(CheckError, match="function wrong did not return"):
         relabel.correlate(wrong, on="cxc")
     assert calls == [2]
     with pytest.raises(UsageError, match="eccv"):

@@ -22,8 +22,8 @@ Key = str | int | Callable[[Any], Any]
 class RelevanceCollate:
     """Collate B samples and add their (B, B) labels, for `DataLoader(collate_fn=...)` and HF's `data_collator`.
 
-    Row i of `relevance` is the image of sample i, column j the caption of sample j. `same_image` marks, by id, the
-    cells whose caption belongs to the image.
+    Row i of `relevance` is the image of sample i, column j the caption of sample j. `same_image` marks the cells in
+    which the caption belongs to the image, by id.
 
     Attributes
     ----------
