@@ -1,4 +1,4 @@
-"""Dataset folders for Hugging Face's datasets: Parquet files named by split, and a card with a YAML header."""
+"""Dataset folders for Hugging Face's datasets library: Parquet files per split, and a card with a YAML header."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from relabel.store.workdir import Work, part_ranges
 
 CARD = "README.md"
 SPLIT_NAMES = {"val": "validation"}
-"""Names of splits in Hugging Face's datasets, where they differ."""
+"""Names of splits that are different in Hugging Face's datasets library."""
 _LICENCES = {"CC BY 4.0": "cc-by-4.0", "CC BY-SA 4.0": "cc-by-sa-4.0", "CC BY-NC-SA 3.0": "cc-by-nc-sa-3.0"}
 _SIZES = (("n<1K", 10**3), ("1K<n<10K", 10**4), ("10K<n<100K", 10**5), ("100K<n<1M", 10**6), ("1M<n<10M", 10**7))
 _COLUMNS = {
@@ -38,10 +38,10 @@ _COLUMNS = {
 
 
 class HfExport(Export[ExportHfParams]):
-    """Dataset folder with one row per caption: ids, text, and the label's vector and neighbours where it has them.
+    """Dataset folder with one row per caption: ids, text, and the label's vector and neighbours if available.
 
-    The files of a split are ``data/SPLIT-00000-of-000NN.parquet``. The header of the card names them, so that
-    `datasets.load_dataset` finds the splits. The split `val` is named `validation` there.
+    The files of a split are ``data/SPLIT-00000-of-000NN.parquet``. `datasets.load_dataset` finds them by the header of
+    the card. The split `val` is named `validation`.
     """
 
     neighbours_of = "captions"
@@ -67,7 +67,7 @@ class HfExport(Export[ExportHfParams]):
         return self.params.vectors != "none" and inputs.source.spec.kind == "vectors"
 
     def _write_shard(self, inputs: ExportInputs, rows: range, path: Path) -> None:
-        # Row groups of a bounded size: the lists of neighbours of a shard may be larger than memory.
+        # In row groups, because the neighbours of a shard can be larger than the memory.
         write_tables(path, (self._table(inputs, group) for group in part_ranges(rows, _GROUP)))
 
     def _table(self, inputs: ExportInputs, rows: range) -> pa.Table:
@@ -86,11 +86,11 @@ _GROUP = 10_000  # captions per row group
 
 
 def render_card(inputs: ExportInputs, columns: list[str], licence: str | None) -> str:
-    """Return the card of a dataset folder: a YAML header that `datasets` reads, then text for people."""
+    """Return the card of a dataset folder: a YAML header for the datasets library, then a description."""
     spec, title = inputs.source.spec, f"{inputs.dataset}: relevance of captions by {inputs.label}"
     splits = {SPLIT_NAMES.get(name, name): len(rows) for name, rows in inputs.splits.items()}
     first = next(iter(splits))
-    # Neither a tag nor a line break of the licence becomes part of the card.
+    # Escape tags and remove line breaks in the licence.
     terms = " ".join((licence or "").replace("<", "&lt;").split())
     identifier = next((name for text, name in _LICENCES.items() if terms.startswith(text)), None)
     other = {"license": "other", "license_name": "see-the-section-licence"}
@@ -124,7 +124,7 @@ def render_card(inputs: ExportInputs, columns: list[str], licence: str | None) -
 
 
 def _describe_search(near: ArtefactRef | None) -> list[str]:
-    """Return a sentence about the search behind the neighbours."""
+    """Describe the search for the neighbours in one sentence, if there are neighbours."""
     if near is None:
         return []
     index, candidates = near.manifest.config["index"], near.manifest.config["candidates"]

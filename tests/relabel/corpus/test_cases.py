@@ -577,7 +577,7 @@ def test_splits_beside_the_captions_of_videos(tmp_path: Path) -> None:
 
 
 def test_two_values_of_one_image_are_not_one(tmp_path: Path) -> None:
-    refused(write(tmp_path / "a.json", '{"a.jpg": ["x"], "a.jpg": ["y"]}'), "a.json: not JSON", "two values 'a.jpg'")
+    refused(write(tmp_path / "a.json", '{"a.jpg": ["x"], "a.jpg": ["y"]}'), "a.json: not JSON", "duplicate key 'a.jpg'")
 
 
 def test_caption_ids_that_count_within_an_image(tmp_path: Path) -> None:

@@ -182,9 +182,9 @@ def test_a_small_split_gives_each_row_once_and_counts_them(
     (records,) = files_of(folder, tmp_path / "cache").values()
     assert manifest.metadata["written"] == {"test": len(records)}
     assert 0 < len(records) < 200
-    assert [f"test: {len(records)} of 200 rows; the others repeat" in line for line in noted if "rows" in line] == [
-        True
-    ]
+    assert [
+        f"test: {len(records)} of 200 rows; the others are duplicates" in line for line in noted if "rows" in line
+    ] == [True]
     texts = [
         [value for name, value in record.items() if "id" not in name and "score" not in name] for record in records
     ]

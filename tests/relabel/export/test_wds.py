@@ -146,7 +146,7 @@ def test_bad_shards_and_missing_inputs_are_named(session: Session, keys: list[st
         (images / "00002.tar").write_bytes(content)
         with pytest.raises(CheckError, match=f"00002.tar: {fault}"):
             exported(session, images)
-    with pytest.raises(CheckError, match=f"key {keys[0]} comes back in the same shard"):
+    with pytest.raises(CheckError, match=f"duplicate key {keys[0]} in the shard"):
         exported(session, write_images(tmp_path / "twice", [keys[0], keys[1], keys[0]]))
     with pytest.raises(UsageError, match="the keys are the ids of captions"):
         exported(session, None, keys="image")

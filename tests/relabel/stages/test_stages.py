@@ -216,7 +216,7 @@ def test_labels_without_what_fetch_gets_are_left_out_unless_named(small: Path, m
     glove = "{source: cbow, tokenizer: lower_split}"
     gated = "{source: bert_sts, gate: glove}"
     sources = f"sources={{same_image: {{source: same_image}}, glove: {glove}, gated: {gated}}}"
-    left_out = [f"{label} is left out: data/glove: glove is not here" for label in ("glove", "gated")]
+    left_out = [f"{label} is left out: data/glove: glove not found" for label in ("glove", "gated")]
     built = session(sources, "export.labels=[glove]")
     with pytest.raises(MissingError, match="relabel fetch glove"):
         run(built)  # nothing is left to export

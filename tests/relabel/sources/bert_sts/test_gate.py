@@ -82,7 +82,7 @@ def test_a_threshold_is_chosen_once_and_stored(gated: Any, tmp_path: Path, monke
     session = stages.Session(config, session.runtime, tmp_path / "again")
     stages.ingestion(session).run()
     stages.build_encoding(session, "near", "all")
-    with pytest.raises(MissingError, match="no threshold was chosen"):
+    with pytest.raises(MissingError, match="the threshold of this gate has not been selected"):
         stages.encoding(session, "fine", "all").run()
     monkeypatch.setattr("relabel.sources.bert_sts.gate.human_scores", tiny.small_scores())
     source: Any = session.config.source("fine")

@@ -115,5 +115,5 @@ def test_a_language_model_scores_two_texts(judge: Path) -> None:
 
 
 def test_a_model_of_texts_reads_no_images(make_cross: Any) -> None:
-    with pytest.raises(UsageError, match="reads no images"):
+    with pytest.raises(UsageError, match="does not support images"):
         PairScorer(make_cross(), BertStsParams(images="{id}.jpg"), Runtime(device="cpu"))

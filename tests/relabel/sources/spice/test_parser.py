@@ -84,7 +84,7 @@ def test_a_process_that_ends_once_loses_nothing(fake: Fake, tmp_path: Path, end:
         ("os._exit(9)", "exit code 9"),
         ("print('core dumped', file=sys.stderr); os._exit(6)", "core dumped"),
         ("say({'memory': 'a sentence of 900 tokens'})", "the heap is too small: a sentence of 900 tokens"),
-        ("time.sleep(99)", "said nothing for 1 s"),
+        ("time.sleep(99)", "timed out after 1 s"),
         ("say('[1')", "no answer"),
     ],
 )
