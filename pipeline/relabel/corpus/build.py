@@ -241,10 +241,10 @@ def _checked(table: pa.Table) -> pa.Table:
         "unknown split {0.split!r}": pc.invert(pc.is_in(table["split"], pa.array(SPLITS))),
         f"ids with a zero character or more than {LONGEST:,} characters": pc.or_(*odd),
     }
-    rows = {fault: pc.index(found, True).as_py() for fault, found in faults.items()}
-    if found := {fault: row for fault, row in rows.items() if row >= 0}:
-        fault = min(found, key=found.__getitem__)
-        caption = _caption(table, found[fault])
+    rows = {fault: pc.index(mask, True).as_py() for fault, mask in faults.items()}
+    if bad_rows := {fault: row for fault, row in rows.items() if row >= 0}:
+        fault = min(bad_rows, key=bad_rows.__getitem__)
+        caption = _caption(table, bad_rows[fault])
         todo = "Add the id of the image, or remove the caption." if "image" in fault else None
         raise CheckError(fault.format(caption), where=caption.where, todo=todo)
     return table

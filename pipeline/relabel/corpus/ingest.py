@@ -117,7 +117,7 @@ def report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
 def losses(report: dict[str, Any]) -> list[tuple[str, str]]:
     """Format the counts of records that were left out or that repeat others, as pairs of a title and a value."""
     left_out = sorted(report.get("left_out", {}).items())
-    lines = [("left out", f"{found['count']:,} {reason} (first: {found['first']})") for reason, found in left_out]
+    lines = [("left out", f"{entry['count']:,} {reason} (first: {entry['first']})") for reason, entry in left_out]
     if repeated := report.get("repeated"):
         number = plural(repeated["count"], "caption", "captions")
         count = f"{number} with a text that the image already has (first: {repeated['first']})"

@@ -38,8 +38,8 @@ def split_of(name: str, names: Mapping[str, Split]) -> Split | None:
     'val'
     """
     word = name.strip().lower()
-    own = {key.strip().lower(): split for key, split in names.items()}
-    return own.get(word) or _WORDS.get(word) or _WORDS.get(re.sub(r"_?(set|split|\d+k?)$", "", word))
+    extra = {key.strip().lower(): split for key, split in names.items()}
+    return extra.get(word) or _WORDS.get(word) or _WORDS.get(re.sub(r"_?(set|split|\d+k?)$", "", word))
 
 
 def named_split(name: Any) -> Any:

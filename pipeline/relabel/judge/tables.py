@@ -423,9 +423,9 @@ def headline_columns(records: Sequence[Record], sets: Sequence[EvaluationSet]) -
 def reproduction_report(records: Sequence[Record], sets: Sequence[EvaluationSet]) -> Report:
     """Report the figures of labels next to published figures of the same labels. Empty without any."""
     figures = {"sits": "pearson", "eccv": "map_at_r"} | {one.name: one.statistics[0] for one in sets if one.statistics}
-    found = [(r, _estimate(r, figures[r["task"]]).value) for r in records if r.get("paper") is not None]
+    published = [(r, _estimate(r, figures[r["task"]]).value) for r in records if r.get("paper") is not None]
     rows = []
-    for record, value in found:
+    for record, value in published:
         if value is not None:
             ours, paper = 100 * value, record["paper"] * (100 if record["task"] == "sits" else 1)
             difference = round(ours - paper, 1) + 0.0  # no -0.0

@@ -40,8 +40,8 @@ def fuse_model(session: Session, out: Path | None = None) -> Job:
             spec = encoding(session, label, SPLIT).spec()
             parts[label] = FuseInput(source, spec.config, spec.fingerprint, opened, tuned)
         else:
-            made = build_encoding(session, label, SPLIT)
-            parts[label] = FuseInput(source, made.config, encoding(session, label, SPLIT), opened)
+            manifest = build_encoding(session, label, SPLIT)
+            parts[label] = FuseInput(source, manifest.config, encoding(session, label, SPLIT), opened)
     return model_job(session, "fuse", tune_fuse(params, parts, open_corpus(session), session.runtime), out)
 
 

@@ -71,16 +71,16 @@ def _measured(session: Session, stage: str, label: str) -> tuple[int, float] | N
     """
     now = section_values(session.config, "neighbours") | section_values(session.config, "export.faiss")
     now |= {} if stage == "ingest" else label_values(session.config, label)
-    found = []
+    measured = []
     for path in session.labels.glob(f"{_FOLDERS[stage].format(label)}/{MANIFEST}"):
         # Skip artefacts that are damaged or from another version.
         with suppress(MissingError, CheckError):
             manifest = read_manifest(path.parent)
             first, last = manifest.metadata["rows"]
-            made = manifest.provenance
-            alike = all(now.get(name, value) == value for name, value in made.get(PARAMETERS, {}).items())
-            alike = alike and made["machine"]["cpus"] == os.cpu_count()
+            provenance = manifest.provenance
+            alike = all(now.get(name, value) == value for name, value in provenance.get(PARAMETERS, {}).items())
+            alike = alike and provenance["machine"]["cpus"] == os.cpu_count()
             # The time of resumed work does not include the interrupted run.
-            if alike and last - first >= _FEWEST and not made.get("resumed", False):
-                found.append((last - first, made["seconds"]))
-    return max(found, default=None)
+            if alike and last - first >= _FEWEST and not provenance.get("resumed", False):
+                measured.append((last - first, provenance["seconds"]))
+    return max(measured, default=None)

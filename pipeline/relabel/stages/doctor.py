@@ -87,11 +87,11 @@ def _extra(extra: str) -> str:
 
 
 def _faiss() -> str:
-    found = [name for name in ("faiss-cpu", "faiss-gpu") if is_installed(name)]
-    if len(found) == 2:
+    installed = [name for name in ("faiss-cpu", "faiss-gpu") if is_installed(name)]
+    if len(installed) == 2:
         todo = "pip uninstall faiss-cpu faiss-gpu, then install one of them"
-        raise CheckError("two distributions overwrite each other", where=", ".join(found), todo=todo)
-    return _extra("gpu" if found == ["faiss-gpu"] else "cpu")
+        raise CheckError("two distributions overwrite each other", where=", ".join(installed), todo=todo)
+    return _extra("gpu" if installed == ["faiss-gpu"] else "cpu")
 
 
 def _gpu() -> str:

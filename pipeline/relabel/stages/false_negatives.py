@@ -147,7 +147,7 @@ def find_false_negatives(
     exact = session.config.source(names[0]).spec.kind == "vectors" and not table.manifest.config["index"]
     every = np.full(len(corpus.image_ids), not exact or first.pooling != "max")
     every[corpus.image[rows][cut]] = True
-    found, worth = [np.empty(0, np.int64)], [np.empty(0)]
+    key_chunks, score_chunks = [np.empty(0, np.int64)], [np.empty(0)]
     with session.runtime.progress.bar("false negatives", len(rows), "captions") as bar:
         for near in table.tables(rows, COLUMNS):
             candidates, scores, same = (matrix(near, name) for name in COLUMNS)
@@ -157,12 +157,12 @@ def find_false_negatives(
             pairs = np.unique((image[:, None] * size + candidates)[possible])
             relevances = first.pairs(*_sets(corpus, pairs))
             reached = relevances >= threshold
-            found.append(pairs[reached])
-            worth.append(relevances[reached])
+            key_chunks.append(pairs[reached])
+            score_chunks.append(relevances[reached])
             bar.advance(len(near))
     # The captions of an image may be in two tables.
-    keys, places = np.unique(np.concatenate(found), return_index=True)
-    scores = np.concatenate(worth)[places]
+    keys, places = np.unique(np.concatenate(key_chunks), return_index=True)
+    scores = np.concatenate(score_chunks)[places]
     # Equal scores keep the order of the keys, by image and caption.
     order = np.argsort(-scores, kind="stable")
     named = named_warnings(session, names, table.manifest.metadata["split"])
@@ -207,5 +207,5 @@ def _with_neighbours(session: Session, split: str) -> list[str]:
     able = [name for name in config.exported if config.source(name).supports("neighbours") is None]
     if not able:
         raise UsageError("no label of export.labels has neighbours", todo="Select one with --label.")
-    made = [name for name in able if session.folder("neighbours", split, "captions", name, MANIFEST).exists()]
-    return made or able[:1]
+    existing = [name for name in able if session.folder("neighbours", split, "captions", name, MANIFEST).exists()]
+    return existing or able[:1]

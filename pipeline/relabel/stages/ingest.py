@@ -40,8 +40,8 @@ def caption_params(session: Session) -> IngestParams:
     recorded = read_manifest(folder, "corpus").provenance[PARAMETERS]
     before = {name.partition(".")[2]: value for name, value in recorded.items()}
     place = before["path"] and Path(os.path.relpath(folder / before["path"]))
-    given = params.model_dump(include=params.model_fields_set)
-    return IngestParams.model_validate(before | given | {"dataset": params.dataset, "path": place})
+    explicit = params.model_dump(include=params.model_fields_set)
+    return IngestParams.model_validate(before | explicit | {"dataset": params.dataset, "path": place})
 
 
 def namespace(session: Session) -> str:
@@ -114,8 +114,8 @@ def row_ids(session: Session, corpus: Corpus) -> list[RowIds]:
 def corpus_warnings(session: Session) -> list[str]:
     """Return the warnings of a corpus. For unpublished captions, they include the captions that were left out."""
     manifest = read_manifest(session.folder("corpus"), "corpus")
-    found = [] if manifest.config["namespace"] in PUBLISHED_FORMATS else losses(manifest.metadata["report"])
-    return [*manifest.warnings, *(f"{title}: {text}" for title, text in found)]
+    lost = [] if manifest.config["namespace"] in PUBLISHED_FORMATS else losses(manifest.metadata["report"])
+    return [*manifest.warnings, *(f"{title}: {text}" for title, text in lost)]
 
 
 def fetch_and_ingest(session: Session, mirror: Path | None = None) -> Manifest:

@@ -49,8 +49,8 @@ def _params(dataset: str, path: Path | None) -> str:
         lines += "  # path: captions.csv # your captions, or use `relabel ingest --path FILE`\n"
     sections = _template(PARAMS).read_text(encoding="utf-8").replace("  dataset: coco\n", lines, 1).split("\n\n")
     # Only captions of the benchmarks have human scores for judging and tuning.
-    others = () if dataset in FETCHED else ("tune:", "judge:")
-    return "\n\n".join(section for section in sections if not section.startswith(others))
+    unused = () if dataset in FETCHED else ("tune:", "judge:")
+    return "\n\n".join(section for section in sections if not section.startswith(unused))
 
 
 def _stages(dataset: str, path: Path | None) -> str:
@@ -68,9 +68,9 @@ def _stages(dataset: str, path: Path | None) -> str:
         stages["report"] |= {"cmd": "relabel report --split all", "params": ["sources"]}
         if dataset in FETCHED:
             stages["ingest"]["cmd"] = [f"relabel fetch {FETCHED[dataset]}", "relabel ingest"]
-    made = {place for stage in stages.values() for out in stage["outs"] for place in out}
+    outputs = {place for stage in stages.values() for out in stage["outs"] for place in out}
     for stage in stages.values():
-        stage["deps"] = [dep for dep in stage["deps"] if dep in made]
+        stage["deps"] = [dep for dep in stage["deps"] if dep in outputs]
     stages["ingest"]["deps"] += [] if path is None else [str(path)]
     return "# `dvc repro`: the stages of `relabel run`, with DVC's cache.\n" + yaml.safe_dump(body, sort_keys=False)
 

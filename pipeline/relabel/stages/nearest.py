@@ -42,8 +42,8 @@ def search_labels(
     """
     config, corpus = session.config, open_corpus(session)
     check_label_names(config, labels)
-    own = [] if caption_id is None else [corpus.caption(corpus.find_row(caption_id, range(len(corpus)))).split]
-    likely = ("all", *own, *label_splits(session), *corpus.splits)
+    of_caption = [] if caption_id is None else [corpus.caption(corpus.find_row(caption_id, range(len(corpus)))).split]
+    likely = ("all", *of_caption, *label_splits(session), *corpus.splits)
     split = split or next((s for s in likely if any(session.folder("encodings", s).glob(f"*/{MANIFEST}"))), likely[1])
     encoded = [name for name in config.sources if session.folder("encodings", split, name).exists()]
     # The baseline compares only image ids.

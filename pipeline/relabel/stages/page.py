@@ -74,11 +74,11 @@ def page(
         captions = choose_captions(corpus, corpus.split_rows(split))
         opened = {name: _open(session, name, split, neighbours.get(name)) for name in names}
         title = f"{session.config.ingest.dataset}, {split}"
-        found = None
+        pairs = None
         if listed is not None and limit is not None:
-            found = find_false_negatives(session, [listed], split).table(_LISTED)
+            pairs = find_false_negatives(session, [listed], split).table(_LISTED)
         warnings = [f"{name}: {text}" for name, text in named_warnings(session, names, split)]
-        text = make_page(title, captions, opened, scores, report, found, warnings, pictures, session.runtime, work)
+        text = make_page(title, captions, opened, scores, report, pairs, warnings, pictures, session.runtime, work)
         work.file(FILE, lambda path: path.write_bytes(text.encode()))
         work.metadata |= {"split": split, "labels": list(names)}
 

@@ -147,8 +147,8 @@ def _rate(session: Session, label: str, split: str, records: Sequence[Record]) -
 
     For labels of pairs, encoding captions is only a small part of the work.
     """
-    own = [record for record in records if (record["label"], record["subset"]) == (label, ALL)]
-    scored = [record["n"] + record["missing"] for record in own if record["task"] in TASKS]
+    of_label = [record for record in records if (record["label"], record["subset"]) == (label, ALL)]
+    scored = [record["n"] + record["missing"] for record in of_label if record["task"] in TASKS]
     pairwise = bool(scored) and session.config.source(label).is_pairwise()
     manifest = read_manifest(session.folder("judgements" if pairwise else "encodings", split, label))
     first, last = (0, sum(scored)) if pairwise else manifest.metadata["rows"]
@@ -314,8 +314,8 @@ def _planned(session: Session, job: PendingJob, captions: int | None = None) -> 
     planned = PlannedJob(job.stage, job.name, str(job.out), state, rows)
     if state == "done":
         manifest = read_manifest(job.out)
-        made = manifest.metadata.get("rows")
-        return replace(planned, rows=made[1] - made[0] if isinstance(made, list) else rows, bytes=manifest.bytes)
+        span = manifest.metadata.get("rows")
+        return replace(planned, rows=span[1] - span[0] if isinstance(span, list) else rows, bytes=manifest.bytes)
     if rows is None:
         return planned
     return replace(planned, **predict(session, job.stage, job.name, rows)._asdict())

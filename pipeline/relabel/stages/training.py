@@ -41,13 +41,13 @@ def check_labels(captions: Path, folders: Sequence[Path], runtime: Runtime) -> N
     for folder in folders:
         if not folder.exists() or not any(map(folder.samefile, exports)):
             continue
-        made = read_manifest(folder)
-        label, split = str(made.metadata["label"]), str(made.metadata["split"])
-        if made.kind == "batches":
-            own = {name: value for name, value in made.config.items() if name in ExportBatchesParams.model_fields}
-            params = ExportBatchesParams(**own, neighbours=made.metadata["neighbours"])
-            job = batches_export(session, label, split, made.name, params)
+        manifest = read_manifest(folder)
+        label, split = str(manifest.metadata["label"]), str(manifest.metadata["split"])
+        if manifest.kind == "batches":
+            fixed = {name: value for name, value in manifest.config.items() if name in ExportBatchesParams.model_fields}
+            params = ExportBatchesParams(**fixed, neighbours=manifest.metadata["neighbours"])
+            job = batches_export(session, label, split, manifest.name, params)
         else:
-            near = made.metadata.get("neighbours")
+            near = manifest.metadata.get("neighbours")
             job = lookup_export(session, label, split, near and near["candidates"])
         replace(job, out=folder).open()

@@ -96,11 +96,11 @@ def _walk(top: Path, findings: Findings, seen: set[tuple[int, int]]) -> Iterator
         elif any(file.startswith("part-") and file.endswith(".parquet") for file in files):
             findings.problems.append(Problem("missing", str(folder / MANIFEST), f"shards have no manifest. {_AGAIN}"))
         elif folder.name in datasets.names():
-            for known in datasets.load_manifest(folder.name).files:
-                if known.name in files and known.sha256:
+            for entry in datasets.load_manifest(folder.name).files:
+                if entry.name in files and entry.sha256:
                     findings.fetched += 1
-                    accepted = [FileEntry(content.sha256, content.bytes) for content in known.contents]
-                    yield folder / known.name, accepted, f"Delete it, then `relabel fetch {folder.name}`."
+                    accepted = [FileEntry(content.sha256, content.bytes) for content in entry.contents]
+                    yield folder / entry.name, accepted, f"Delete it, then `relabel fetch {folder.name}`."
 
 
 def _artefact(folder: Path, findings: Findings) -> Iterator[_Wanted]:
@@ -121,14 +121,14 @@ def _read(file: Path, accepted: list[FileEntry], todo: str, findings: Findings) 
     try:
         size = size_of(file)
         # The hash is not needed if the size differs.
-        found = FileEntry(sha256_file(file) if any(size == entry.bytes for entry in accepted) else "?", size)
+        actual = FileEntry(sha256_file(file) if any(size == entry.bytes for entry in accepted) else "?", size)
     except FileNotFoundError:
         findings.problems.append(Problem("missing", str(file), todo))
     except OSError as error:
         findings.problems.append(Problem("unreadable", str(file), f"{error.strerror}. {todo}"))
     else:
         findings.files += 1
-        findings.bytes += found.bytes
-        if found not in accepted:
-            difference = f"expected {' or '.join(map(str, accepted))}, found {found}. {todo}"
+        findings.bytes += actual.bytes
+        if actual not in accepted:
+            difference = f"expected {' or '.join(map(str, accepted))}, found {actual}. {todo}"
             findings.problems.append(Problem("damaged", str(file), difference))

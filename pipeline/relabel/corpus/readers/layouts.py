@@ -378,8 +378,8 @@ def _is_by_image(body: Mapping[str, Any], name: str) -> bool:
         words = sum(not isinstance(value, str) or " " in value.strip() for value in captions)
         parts = any(map(holds_captions, values[:100]))
         return len(captions) == len(values) < 2 * words and not (parts or _known(body))
-    if name and (others := [key for key in body if key not in images]):
-        problem = f"some keys are not images: {', '.join(others[:5])}"
+    if name and (other_keys := [key for key in body if key not in images]):
+        problem = f"some keys are not images: {', '.join(other_keys[:5])}"
         raise CheckError(problem, where=name, todo="Remove them, or write a list of records with image and caption.")
     return True
 
