@@ -84,7 +84,9 @@ def test_a_release_has_one_version(wheel: Path, installed: Path, tmp_path: Path)
 @pytest.mark.timeout(2400)
 def test_uvx_labels_a_file(wheel: Path, tmp_path: Path) -> None:
     programs = sysconfig.get_path("scripts")
-    uvx = shutil.which("uvx", path=os.pathsep.join([programs, os.environ["PATH"]])) or pytest.skip("uv is not installed")
+    uvx = shutil.which("uvx", path=os.pathsep.join([programs, os.environ["PATH"]])) or pytest.skip(
+        "uv is not installed"
+    )
     if shutil.disk_usage(tmp_path).free < SPACE:
         pytest.skip(f"less than {SPACE >> 30} GiB of disk are free")
     shutil.copy(ROOT / "tests/packaging/captions.csv", tmp_path)
