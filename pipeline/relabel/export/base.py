@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -89,6 +89,8 @@ class ExportInputs:
     `encoding`: encoding that covers all rows to write.
     `neighbours`: neighbour table for the queries of `Export.neighbours_of` that covers all rows to write.
     `open_relevance`: opens the encoding.
+    `lookups`: lookups of the label, by split.
+    `sections`: what a card says of the label and its captions: title to Markdown.
     """
 
     corpus: Corpus
@@ -102,6 +104,8 @@ class ExportInputs:
     neighbours: ArtefactRef | None
     open_relevance: Callable[[], Relevance]
     runtime: Runtime
+    lookups: Mapping[str, ArtefactRef] = field(default_factory=dict)
+    sections: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> range:

@@ -73,10 +73,11 @@ class Work:
     def names(self) -> list[str]:
         """Return the sorted names of all complete files, including those in subfolders (`fold-0/config.json`).
 
-        Names that begin with a dot are excluded: temporary files, checkpoints, spilled rows.
+        Names that begin with a dot are scratch: temporary files, checkpoints, spilled rows. A subfolder may hold a copy
+        of another artefact with its manifest.
         """
         paths = [path.relative_to(self.folder) for path in self.folder.rglob("*") if path.is_file()]
-        return sorted(p.as_posix() for p in paths if p.name != MANIFEST and not any(n[0] == "." for n in p.parts))
+        return sorted(p.as_posix() for p in paths if p != Path(MANIFEST) and not any(n[0] == "." for n in p.parts))
 
 
 def write_table(make: Callable[[], pa.Table], plain: bool, path: Path) -> None:
