@@ -1,4 +1,4 @@
-# Two commands matter: `make demo` and `make test`. Both set up .venv on their first run and repeat no finished work.
+# The main commands are `make demo` and `make test`. Both set up .venv on the first run, and skip finished work.
 TESTS  :=
 PYTHON ?= python3
 VENV   := .venv
@@ -7,21 +7,21 @@ DEMO   := $(VENV)/.demo
 DEV    := $(VENV)/.dev
 # `make EDITABLE=`, with a new environment, installs the wheel of this checkout: the tests run what a release contains.
 EDITABLE := --editable
-# Versions that CI has tested together; `make CONSTRAINTS=` takes the newest ones, as `pip install relabel-itr` does.
+# Versions tested together in CI. `make CONSTRAINTS=` installs the latest ones, as `pip install relabel-itr` does.
 CONSTRAINTS := $(VENV)/constraints.txt
 PIP    := pip install --quiet --no-compile $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 PYTEST := $(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-# Modules are compiled when first imported, and kept, also where this is set, as in many containers: pip would compile
-# all of torch, for longer than it takes to download it.
+# Modules are compiled on first import and cached. Many containers disable this cache with the variable below. Compiling
+# with pip instead would take longer than downloading torch.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check coverage test-train dist wheel-test docker docs gpu dvc torch-cpu lock clean
 
-demo: $(DEMO)  ## build six labels of COCO's test captions and show how well each agrees with people
+demo: $(DEMO)  ## build six labels for COCO's test captions, and show their agreement with human judgements
 	@$(BIN)/relabel run
 
-test: $(DEV) check  ## lint, types, tests; `make test TESTS='-m ""'` runs the slow ones as well
+test: $(DEV) check  ## lint, type checks and tests; `make test TESTS='-m ""'` includes the slow tests
 	$(PYTEST) $(TESTS)
 
 coverage: $(DEV)  ## the tests, and the share of lines and branches that they run; in CI, on the page of the run
@@ -50,15 +50,15 @@ docker: dist  ## the image of the wheel in dist/, and its first labels
 check: $(DEV)
 	$(BIN)/pre-commit run --all-files
 
-docs: $(DEV)  ## the reference, docs/api.md and docs/reference.md, from the code, and the site, in site/
+docs: $(DEV)  ## generate docs/api.md and docs/reference.md from the code, and build the site in site/
 	$(BIN)/python docs_reference.py
 	$(BIN)/mkdocs build --strict
 
-gpu: $(DEV)  ## on a machine with a CUDA GPU: its tests, then a table of the work that it does
+gpu: $(DEV)  ## run the GPU tests and the GPU benchmark; needs a CUDA GPU
 	$(BIN)/pytest -m gpu
 	$(BIN)/python benchmarks/gpu.py
 
-dvc: $(DEV)  ## labels of all methods, searched, served and judged, through DVC's cache
+dvc: $(DEV)  ## build, search, export and evaluate all labels with DVC
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dvc repro
 
 $(BIN)/python:
@@ -86,8 +86,8 @@ $(VENV)-train/.done: pyproject.toml Makefile $(CONSTRAINTS)
 	$(VENV)-train/bin/$(PIP) $(EDITABLE) '.[train,hub]' pytest pytest-timeout
 	@touch $@
 
-lock: $(DEV)  ## write the newest versions into uv.lock
+lock: $(DEV)  ## update uv.lock to the latest versions
 	$(BIN)/uv lock --upgrade
 
-clean:  ## everything but fetched data
+clean:  ## delete everything except fetched data
 	rm -rf $(VENV) $(VENV)-train dist labels

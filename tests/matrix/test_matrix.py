@@ -22,7 +22,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "correlate --cxc": ("correlate --cxc --label LABEL", "judgements/val/LABEL"),
 }
 PAIRS = "it scores pair by pair; use precomputed batches instead."
-ALL_PAIRS = "it scores pair by pair, and all pairs are too many; set `gate`."
+ALL_PAIRS = "it scores pair by pair, and there are too many pairs; set `gate`."
 IDS = "it only uses image ids."
 # Verb to label to what the one line says; every other cell works.
 REFUSED: dict[str, dict[str, str]] = {

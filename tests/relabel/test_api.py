@@ -375,11 +375,11 @@ def test_cider_of_one_document_asks_for_documents(folder: Path) -> None:
         partial(fuse.pairs, [[text]], [text]),
     ]
     for call in calls:
-        with pytest.raises(UsageError, match=r"with one document, every score is 0.*documents="):
+        with pytest.raises(UsageError, match=r"with only one document, .*every CIDEr score are 0.*documents="):
             call()
     line = json.dumps({"reference": text, "candidate": "a dog", "human": 1})
     Path("one.jsonl").write_text(f"{line}\n{line}\n")
-    with pytest.raises(UsageError, match="with one document"):
+    with pytest.raises(UsageError, match="with only one document"):
         relabel.correlate(relabel.encode(folder, "cider", settings=CIDER), on="one.jsonl")
     # Two captions are documents of each other, and a scorer may get another name.
     scorer.name = "mine"

@@ -1,10 +1,10 @@
 """Source `wmd`: exact word mover's distance between captions, with any GloVe or word2vec text file.
 
 A caption is a normalised bag of its words. The distance of two captions is the minimum total cost of moving the mass of
-one caption's words to the other's, with the Euclidean distance of word vectors as the cost (Kusner, Sun, Kolkin,
-Weinberger, "From Word Embeddings to Document Distances", ICML 2015). As in the paper, words without a vector and stop
-words are left out. Sets of captions have the set distance of Kim et al., "Deep Metric Learning Beyond Binary
-Supervision", CVPR 2019, eq. 13.
+one caption's words to the other's. The cost is the Euclidean distance of word vectors. The definition is by Kusner,
+Sun, Kolkin, Weinberger, "From Word Embeddings to Document Distances", ICML 2015. As in the paper, words without a
+vector and stop words are left out. Sets of captions have the set distance of Kim et al., "Deep Metric Learning Beyond
+Binary Supervision", CVPR 2019, eq. 13.
 
 Relevance is 1 - d / reach, in [0, 1] (see `WmdRelevance`; its method `distances` returns d). A caption without any word
 vector has an infinite distance to every caption, including itself, and relevance 0.

@@ -111,11 +111,7 @@ def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:
 
     refused(MissingError, "no such file of vectors", captions=str(tmp_path / "none.npy"))
     refused(CheckError, "no vector for 2 of .* captions: c:0-0, c:1-0; ids in the file: c:1-1", good[2:])
-    refused(
-        CheckError,
-        "1 vectors cannot be normalized: they are zero, not finite.*first c:2-0",
-        np.where(good == good[3], np.nan, good),
-    )
+    refused(CheckError, "1 vectors cannot be normalized.*first c:2-0", np.where(good == good[3], np.nan, good))
     refused(CheckError, "1 vectors .*their norm is out of range; first c:2-0", unmeasurable)
     save_file({"a": good, "b": good}, tmp_path / "two.safetensors")
     (tmp_path / "two.ids.txt").write_text("\n".join(ids))
