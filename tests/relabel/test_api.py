@@ -75,6 +75,12 @@ def test_label_takes_captions_in_one_call(folder: Path, labels: relabel.Label) -
     assert not files.exists()
 
 
+def test_label_of_one_split(folder: Path) -> None:
+    rows = [{"image_id": split, "split": split, "text": f"a {split} dog"} for split in ("train", "val")]
+    labels = relabel.label(rows, "cider", split="val", tokenizer="lower_split")
+    assert (labels.split, labels.caption_ids) == ("val", ["captions:val#0"])
+
+
 def test_tables_are_ingested_as_files_are(folder: Path) -> None:
     columns = {"caption_id": ["1", "2"], "image_id": ["a", "b"], "text": ["a dog", "two cats"]}
     manifest, states = Path("labels/tables/corpus/manifest.json"), set()

@@ -84,17 +84,21 @@ def missing_package(error: ModuleNotFoundError) -> MissingError | None:
 def naming_extras() -> Iterator[None]:
     """Raise `missing_package` in place of the error of an import; also a decorator of what Python callers use.
 
-    Advice names their parameters: options of the command become names, except in a whole command between backticks.
+    Advice has their parameters: see `name_parameters`.
     """
     try:
         yield
     except ModuleNotFoundError as error:
         raise missing_package(error) or error from error
     except RelabelError as error:
-        if error.todo:
-            todo = re.sub(r"--set ('?)ingest\.([^\s']*)\1", r"\2", error.todo)
-            error.todo = re.sub(r"(`[^`]*`)|--([a-z-]*[a-z])", lambda m: m[1] or m[2].replace("-", "_"), todo)
+        error.todo = error.todo and name_parameters(error.todo)
         raise
+
+
+def name_parameters(text: str) -> str:
+    """Return a message with options as parameters of Python, except in a whole command between backticks."""
+    text = re.sub(r"--set ('?)(?:ingest|sources\.[^\s.]+)\.([^\s']*)\1", r"\2", text)
+    return re.sub(r"(`[^`]*`)|--([a-z-]*[a-z])", lambda m: m[1] or m[2].replace("-", "_"), text)
 
 
 def choices(name: str, names: Iterable[str]) -> str:

@@ -14,18 +14,30 @@ from relabel.corpus.readers import open_input
 
 
 def preview(params: IngestParams, runtime: Runtime) -> tuple[str, int | None]:
-    """Describe captions without reading them, and count the rows of Parquet and Arrow files.
+    """Describe captions without reading them, and return their number of rows, or None if it is unknown.
 
-    The description lists format, columns, splits and size, separated by semicolons. The count is None if any file has
-    another format. Raises the errors of `open_input`.
+    The description lists format, columns, splits and size, separated by semicolons. The number of rows is exact for
+    Parquet and Arrow. For CSV, JSON lines and text it is estimated from the first megabyte of each file. Raises the
+    errors of `open_input`.
     """
     source = open_input(params, runtime)
-    paths = [*source.files.values()]
+    paths, about = [*source.files.values()], ""
     counts = [count for path in paths if (count := _count_rows(path)) is not None]
+    if not counts and source.config["format"] in ("csv", "jsonl", "text"):
+        header = source.config["format"] == "csv" and not params.columns
+        about, counts = "about ", [_estimate_lines(path) - header for path in paths if path.suffix != ".gz"]
     rows = sum(counts) if len(counts) == len(paths) else None
     size = f"{sum(path.stat().st_size for path in paths):,} bytes in {len(paths):,} file{'s' * (len(paths) != 1)}"
     layout = source.note or f"format {source.config['format']}"
-    return f"{layout}; size: {'' if rows is None else f'{rows:,} rows, '}{size}", rows
+    note = f"{layout}; size: {'' if rows is None else f'{about}{rows:,} rows, '}{size}"
+    return note, rows if params.limit is None else None
+
+
+def _estimate_lines(path: Path) -> int:
+    """Estimate the lines of a text file."""
+    with path.open("rb") as file:
+        head = file.read(1 << 20)
+    return round(head.count(b"\n") / max(1, len(head)) * path.stat().st_size)
 
 
 def _count_rows(path: Path) -> int | None:
