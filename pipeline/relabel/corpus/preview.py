@@ -14,11 +14,11 @@ from relabel.corpus.readers import open_input
 
 
 def preview(params: IngestParams, runtime: Runtime) -> tuple[str, int | None]:
-    """Describe captions without reading them, and count their rows; None if the count is not known.
+    """Describe captions without reading them, and return their number of rows, or None if it is unknown.
 
-    The description lists format, columns, splits and size, separated by semicolons. The count is exact for Parquet and
-    Arrow. For CSV, JSON Lines and text, it is an estimate from the first megabyte of each file. Raises the errors of
-    `open_input`.
+    The description lists format, columns, splits and size, separated by semicolons. The number of rows is exact for
+    Parquet and Arrow. For CSV, JSON lines and text it is estimated from the first megabyte of each file. Raises the
+    errors of `open_input`.
     """
     source = open_input(params, runtime)
     paths, about = [*source.files.values()], ""
