@@ -142,7 +142,7 @@ def _describe_lookups(inputs: ExportInputs) -> list[str]:
         "Relevance of any images and captions, as numpy arrays and without torch (`pip install 'relabel-itr[hub]'`):",
         "```python\nfrom relabel_train.lookup import open_lookup\n\n"
         f'lookup = open_lookup("hf://datasets/OWNER/NAME/lookup/{split}")\n'
-        "block = lookup.block(lookup.rows[:8])  # (8, 8): rows are images, columns are captions\n```",
+        "block = lookup.block(lookup.rows[:40:5])  # (8, 8): rows are images, columns are captions\n```",
         f"Lookups: {', '.join(f'`{name}`' for name in inputs.lookups)}.",
     ]
 
