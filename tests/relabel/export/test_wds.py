@@ -142,7 +142,10 @@ def test_bad_shards_and_missing_inputs_are_named(session: Session, keys: list[st
     images = write_images(tmp_path / "images", keys)
     with pytest.raises(MissingError, match=r"00003.tar"):
         exported(session, images / "{00000..00003}.tar")
-    for content, fault in ((b"no tar at all" * 100, "not a complete tar file"), (bytes(10240), "no sample")):
+    for content, fault in (
+        (b"no tar at all" * 100, "not a complete tar file"),
+        (bytes(10240), "the shard has no samples"),
+    ):
         (images / "00002.tar").write_bytes(content)
         with pytest.raises(CheckError, match=f"00002.tar: {fault}"):
             exported(session, images)
