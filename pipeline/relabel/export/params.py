@@ -32,18 +32,17 @@ class ExportWdsParams(Parameters):
 
     shards: str | None = Field(
         None,
-        description="Image shards for which to write the side-car: a folder, or 'images/{00000..00099}.tar'. By "
-        "default, there are none, and keys are caption ids.",
+        description="Image shards to match: a folder, or 'images/{00000..00099}.tar'; by default none, with caption "
+        "ids as keys.",
     )
     keys: Literal["image", "caption", "shard"] | None = Field(
         None,
-        description="Meaning of sample keys: image ids, caption ids, or image ids within a shard; by default as the "
-        "captions were ingested.",
+        description="Meaning of keys: image ids, caption ids, or image ids within a shard; by default as ingested.",
     )
     join: str | None = Field(
         None,
         description="Location of the id: `key` for the sample's key, or a field of its JSON, such as img2dataset's "
-        "url or sha256; by default as the captions were ingested.",
+        "url or sha256; by default as ingested.",
     )
     layout: Literal["arrays", "samples"] = Field(
         "arrays", description="arrays: for relabel_train.webdataset.join; samples: .json and .npy per key."

@@ -38,6 +38,6 @@ def test_answers_belong_to_their_lines(
 )
 def test_a_program_that_fails_is_named(fake_java: Callable[[str], Path], trouble: str, reason: str) -> None:
     fake_java(PROGRAMS.format(trouble=trouble))
-    with pytest.raises(PartialError, match=f"Stemmer fails: .*{reason}") as raised:
+    with pytest.raises(PartialError, match=f"Stemmer failed: .*{reason}") as raised:
         stem(["poison", "dog"], Runtime())
     assert raised.value.exit_code == 5
