@@ -53,7 +53,7 @@ class LazyGroup(TyperGroup):
         """Import one verb; raise with similar verbs if it does not exist."""
         if cmd_name not in VERBS:
             advice = f"{choices(cmd_name, VERBS)} See `relabel --help`."
-            raise UsageError(f"no such command {cmd_name!r}", todo=advice)
+            raise UsageError(f"no such command {cmd_name!r}", hint=advice)
         # Verbs load torch, pyarrow and other large libraries, so only the called one is imported.
         command = import_module(f"relabel_cli.verbs.{cmd_name.replace('-', '_')}").app
         command.name = cmd_name

@@ -120,7 +120,7 @@ class Config(Parameters):
         presets = {name: {"source": name} for name in SOURCES} | PRESET_SOURCES
         if label in presets:
             return _source(label, presets[label])
-        raise UsageError(f"no label {label!r}", todo=choices(label, [*self.sources, *presets]))
+        raise UsageError(f"no label {label!r}", hint=choices(label, [*self.sources, *presets]))
 
     def source(self, label: str) -> Source[Any]:
         """Return the source of a label. Its paths are absolute, because processes in other folders may use it."""
@@ -153,8 +153,8 @@ class Config(Parameters):
         """
         if label in above:
             chain = " -> ".join((*above[above.index(label) :], label))
-            problem, todo = f"label {label} is part of itself: {chain}", "Remove it from the parts of one of these."
-            raise UsageError(problem, todo=todo)
+            problem, hint = f"label {label} is part of itself: {chain}", "Remove it from the parts of one of these."
+            raise UsageError(problem, hint=hint)
         parts: dict[str, Source[Any]] = {}
         for part in self.source(label).input_labels():
             parts |= {part: self.source(part)} | self.parts(part, (*above, label))

@@ -25,11 +25,11 @@ def fetch_folder(url: str, name: str) -> Path:
         try:
             root = snapshot_download(place.id, repo_type=place.type, revision=revision, allow_patterns=[*patterns])
         except (RepositoryNotFoundError, RevisionNotFoundError) as error:
-            todo = "Check the name and the revision. If the dataset is private, run `hf auth login`."
-            raise FileNotFoundError(f"{url}: not found on the hub. {todo}") from error
+            hint = "Check the name and the revision. If the dataset is private, run `hf auth login`."
+            raise FileNotFoundError(f"{url}: not found on the hub. {hint}") from error
         except OSError as error:
-            todo = "Open it once while the hub can be reached; after that the cache has it."
-            raise FileNotFoundError(f"{url}: not in the cache, and the download failed: {error}. {todo}") from error
+            hint = "Open it once while the hub can be reached; after that the cache has it."
+            raise FileNotFoundError(f"{url}: not in the cache, and the download failed: {error}. {hint}") from error
         return Path(root)
 
     parts = [place.path_in_repo.strip("/")] if place.path_in_repo else []

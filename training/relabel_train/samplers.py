@@ -183,8 +183,8 @@ class EpochSampler(ABC):
         shard.drop_last = self.drop_last or (even and world_size > 1)
         count = shard.count()
         if even and count < world_size:
-            todo = "Use a smaller batch_size or fewer processes."
-            raise ValueError(f"an epoch has {count} full batches, for {world_size} processes. {todo}")
+            hint = "Use a smaller batch_size or fewer processes."
+            raise ValueError(f"an epoch has {count} full batches, for {world_size} processes. {hint}")
         shard._part = slice(rank, count - count % world_size if even else count, world_size)
         return shard
 

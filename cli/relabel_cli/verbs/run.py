@@ -88,8 +88,8 @@ def check_captions(captions: str, labels: Path) -> None:
     names = {Path(file).name.lower(): file for file in stems.values()} | stems
     names |= {name: f"--dataset {name}" for name in {*FETCHED, *(one.parent.name for one in labels.glob("*/corpus"))}}
     close = dict.fromkeys(names[name] for name in get_close_matches(path.name.lower(), names))
-    todo = f"Did you mean {' or '.join(close)}?" if close else "Pass a file, a folder or a URL of captions."
-    raise MissingError("no such file or folder", where=captions, todo=todo)
+    hint = f"Did you mean {' or '.join(close)}?" if close else "Pass a file, a folder or a URL of captions."
+    raise MissingError("no such file or folder", where=captions, hint=hint)
 
 
 def plan_text(steps: Sequence[PlannedJob]) -> str:

@@ -101,7 +101,7 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
     except RelabelError as error:
         if path is not captions:
             # The caller gave a table, and knows nothing of the file that holds it.
-            for name in ("problem", "where", "todo"):
+            for name in ("problem", "where", "hint"):
                 setattr(error, name, (getattr(error, name) or "").replace(str(path), "captions") or None)
         raise
     return stages.open_corpus(session)
@@ -403,16 +403,16 @@ def _write_table(folder: Path, captions: Any) -> Path:
             columns = {str(name): pa.array(list(values), from_pandas=True) for name, values in columns.items()}
         table = pa.table(columns)
     except (TypeError, ValueError) as error:  # ArrowInvalid is a ValueError
-        todo = (
+        hint = (
             "Pass a path, a pandas or Arrow table, a mapping of columns to lists of one length, or a list of records."
         )
-        raise UsageError(f"captions of type {type(captions).__name__} are not a table: {error}", todo=todo) from error
+        raise UsageError(f"captions of type {type(captions).__name__} are not a table: {error}", hint=hint) from error
     path, origin, metadata = folder / _TABLE, {b"relabel": b"captions in memory"}, None
     with contextlib.suppress(OSError, pa.ArrowException):
         metadata = parquet.read_schema(path).metadata
     if path.exists() and metadata != origin:
-        todo = "Pass its path instead of the table, or move it."
-        raise UsageError("the table would replace your own file", where=str(path), todo=todo)
+        hint = "Pass its path instead of the table, or move it."
+        raise UsageError("the table would replace your own file", where=str(path), hint=hint)
     # Without pandas' metadata, equal tables of any type are one file.
     table = table.replace_schema_metadata(origin)
     write_atomic(path, lambda temporary: parquet.write_table(table, temporary))
@@ -429,12 +429,12 @@ def _columns(captions: Any) -> Any:
     for row, one in enumerate(captions):
         pair = isinstance(one, tuple | list) and len(one) == 2 and all(isinstance(value, str | int) for value in one)
         if not isinstance(one, dict) and not pair:
-            todo = "Give dictionaries, or pairs of an image id and a text; two lists belong into a tuple: (ids, texts)."
-            raise UsageError(f"a record of type {type(one).__name__}", where=f"captions: row {row}", todo=todo)
+            hint = "Give dictionaries, or pairs of an image id and a text; two lists belong into a tuple: (ids, texts)."
+            raise UsageError(f"a record of type {type(one).__name__}", where=f"captions: row {row}", hint=hint)
         records.append(one if isinstance(one, dict) else dict(zip(("image_id", "text"), one, strict=True)))
     if len(records) == 2 and all(isinstance(one, list) for one in captions):
-        todo = "Give tuples: [(image, text), ...] are pairs, and ([image, ...], [text, ...]) are columns."
-        raise UsageError("two lists of two may be pairs or columns", where="captions", todo=todo)
+        hint = "Give tuples: [(image, text), ...] are pairs, and ([image, ...], [text, ...]) are columns."
+        raise UsageError("two lists of two may be pairs or columns", where="captions", hint=hint)
     names = dict.fromkeys(name for record in records for name in record)
     return {name: [record.get(name) for record in records] for name in names}
 

@@ -16,21 +16,21 @@ from difflib import get_close_matches
 class RelabelError(Exception):
     """Base class of all errors that a user can cause.
 
-    `problem`: the fault, in one clause. `where`: file, line, shard or id. `todo`: the next step, as an exact command if
+    `problem`: the fault, in one clause. `where`: file, line, shard or id. `hint`: the next step, as an exact command if
     possible.
     """
 
     exit_code = 1
 
-    def __init__(self, problem: str, *, where: str | None = None, todo: str | None = None) -> None:
+    def __init__(self, problem: str, *, where: str | None = None, hint: str | None = None) -> None:
         # Only the problem is passed to `Exception`: pickle rebuilds the error from this argument and the attributes.
         super().__init__(problem)
-        self.problem, self.where, self.todo = problem, where, todo
+        self.problem, self.where, self.hint = problem, where, hint
 
     def __str__(self) -> str:
         # Each component is truncated, because it may quote a file.
         text = f"{self.where:.1500}: {self.problem:.1500}" if self.where else f"{self.problem:.1500}"
-        return f"{text}. {self.todo:.1500}" if self.todo else text
+        return f"{text}. {self.hint:.1500}" if self.hint else text
 
 
 class UsageError(RelabelError):
@@ -65,10 +65,10 @@ def system_error(error: OSError, where: object) -> RelabelError:
     """Return a PartialError if the disk is full, otherwise a CheckError. `where`: used if the error names no file."""
     problem, place = error.strerror or str(error), str(error.filename or where)
     if error.errno in FULL:
-        todo = "Free some space and run it again; finished files are kept."
-        return PartialError(f"could not write: {problem}", where=place, todo=todo)
-    todo = "Check the path and its permissions, and run it again; finished files are kept."
-    return CheckError(problem, where=place, todo=todo)
+        hint = "Free some space and run it again; finished files are kept."
+        return PartialError(f"could not write: {problem}", where=place, hint=hint)
+    hint = "Check the path and its permissions, and run it again; finished files are kept."
+    return CheckError(problem, where=place, hint=hint)
 
 
 def missing_package(error: ModuleNotFoundError) -> MissingError | None:
@@ -77,7 +77,7 @@ def missing_package(error: ModuleNotFoundError) -> MissingError | None:
         return None
     # torch is in both extras, and `train` is much smaller than `pipeline`.
     extra = {"torch": "train", "nncf": "cpu"}.get(error.name or "", "pipeline")
-    return MissingError(str(error), todo=f"Run `pip install 'relabel-itr[{extra}]'`.")
+    return MissingError(str(error), hint=f"Run `pip install 'relabel-itr[{extra}]'`.")
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def naming_extras() -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise missing_package(error) or error from error
     except RelabelError as error:
-        error.todo = error.todo and name_parameters(error.todo)
+        error.hint = error.hint and name_parameters(error.hint)
         raise
 
 

@@ -50,8 +50,8 @@ def find_java() -> Path:
         java = path / "bin/java" if path.is_dir() else path
         if java.is_file():
             return java
-    todo = f"Install it with `{INSTALL}`, or use the tokenizer `lower_split`, which does not need Java."
-    raise MissingError("Java not found; PTB tokens and METEOR need it", todo=todo)
+    hint = f"Install it with `{INSTALL}`, or use the tokenizer `lower_split`, which does not need Java."
+    raise MissingError("Java not found; PTB tokens and METEOR need it", hint=hint)
 
 
 @lru_cache(maxsize=32)
@@ -61,7 +61,7 @@ def java_version(java: Path) -> str:
     if match := re.search(r'version "([^"]+)"', done.stderr + done.stdout):
         return match[1]
     problem = f"does not run: {(done.stderr + done.stdout)[:200]}"
-    raise MissingError(problem, where=str(java), todo=f"Install another runtime with `{INSTALL}`.")
+    raise MissingError(problem, where=str(java), hint=f"Install another runtime with `{INSTALL}`.")
 
 
 def java_command(*arguments: str | Path) -> list[str]:
@@ -75,8 +75,8 @@ def find_jar(name: str) -> Path:
     for folder in (spec and spec.submodule_search_locations) or ():
         if (path := Path(folder) / name).is_file():
             return path
-    todo = "Install it with `pip install --force-reinstall --no-deps pycocoevalcap`."
-    raise MissingError(f"{name} not found in the package pycocoevalcap", todo=todo)
+    hint = "Install it with `pip install --force-reinstall --no-deps pycocoevalcap`."
+    raise MissingError(f"{name} not found in the package pycocoevalcap", hint=hint)
 
 
 class JavaError(PartialError):

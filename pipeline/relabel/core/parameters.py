@@ -32,8 +32,8 @@ short = reprlib.repr
 def check_name(kind: str, name: str) -> str:
     """Return `name` if it is valid as part of a path; raise a UsageError otherwise. `kind`: "label", "dataset", ..."""
     if not _NAME.fullmatch(name):
-        todo = "A name has at most 100 ASCII letters, digits and `_-.+`, and begins with a letter or a digit."
-        raise UsageError(f"{short(name)} cannot name a {kind}", todo=todo)
+        hint = "A name has at most 100 ASCII letters, digits and `_-.+`, and begins with a letter or a digit."
+        raise UsageError(f"{short(name)} cannot name a {kind}", hint=hint)
     return name
 
 

@@ -17,12 +17,12 @@ from typing import Any, Literal
 from relabel.core.errors import CheckError, MissingError
 
 
-def check_regular(path: Path, problem: str = "no such file", todo: str | None = None) -> Path:
-    """Return `path` if it is a regular file; raise otherwise. `problem`, `todo`: message for a missing file."""
+def check_regular(path: Path, problem: str = "no such file", hint: str | None = None) -> Path:
+    """Return `path` if it is a regular file; raise otherwise. `problem`, `hint`: message for a missing file."""
     # Files are hashed before they are read: a pipe would be empty at the second pass, and a device may never end.
     if not path.is_file():
         kind = "found a folder" if path.is_dir() else "not a regular file"
-        raise MissingError(kind if path.exists() else problem, where=str(path), todo=todo)
+        raise MissingError(kind if path.exists() else problem, where=str(path), hint=hint)
     return path
 
 
@@ -50,7 +50,7 @@ def read_blocks(path: Path) -> Iterator[bytes]:
                 yield block
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise CheckError(
-                f"damaged or incomplete gzip file: {error}", where=str(path), todo="Fetch it again."
+                f"damaged or incomplete gzip file: {error}", where=str(path), hint="Fetch it again."
             ) from error
 
 
@@ -141,8 +141,8 @@ def read_csv_records(
                 yield where, dict(zip(header, fields, strict=True))
             where = f"{path}:{reader.line_num + 1}"
     except csv.Error as error:
-        todo = "If quotes are part of the text, set quotes to false." if quotes else None
-        raise CheckError(f"not CSV: {error}", where=where, todo=todo) from error
+        hint = "If quotes are part of the text, set quotes to false." if quotes else None
+        raise CheckError(f"not CSV: {error}", where=where, hint=hint) from error
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -144,7 +144,7 @@ def pick_device(device: Device) -> Literal["cpu", "cuda"]:
 
         available = torch.cuda.is_available()
     if device == "cuda" and not available:
-        raise MissingError("torch sees no CUDA device", todo="Use `--device cpu`, or install a torch built for CUDA.")
+        raise MissingError("torch sees no CUDA device", hint="Use `--device cpu`, or install a torch built for CUDA.")
     return "cuda" if available else "cpu"
 
 

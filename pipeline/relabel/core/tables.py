@@ -88,7 +88,7 @@ def to_pandas(table: Any) -> Any:
     try:
         import pandas
     except ModuleNotFoundError as error:
-        raise MissingError("pandas is not installed", todo="Run `pip install pandas`.") from error
+        raise MissingError("pandas is not installed", hint="Run `pip install pandas`.") from error
     return table.to_pandas() if hasattr(table, "to_pandas") else pandas.DataFrame(table)
 
 

@@ -245,8 +245,8 @@ def _checked(table: pa.Table) -> pa.Table:
     if bad_rows := {fault: row for fault, row in rows.items() if row >= 0}:
         fault = min(bad_rows, key=bad_rows.__getitem__)
         caption = _caption(table, bad_rows[fault])
-        todo = "Add the id of the image, or remove the caption." if "image" in fault else None
-        raise CheckError(fault.format(caption), where=caption.where, todo=todo)
+        hint = "Add the id of the image, or remove the caption." if "image" in fault else None
+        raise CheckError(fault.format(caption), where=caption.where, hint=hint)
     return table
 
 
@@ -266,9 +266,9 @@ def _refuse(
         if first != number or earlier != part:
             caption = _caption(columns, number)
             problem = f"image {caption.image_id} is in two splits, {SPLITS[earlier]} and {caption.split}"
-            todo = None
+            hint = None
             if first != number:
                 problem = f"caption id {caption.caption_id} appears twice (first: {columns['where'][first]})"
-                todo = "If ids are unique only within a file, pass --ids shard. If they are unique only within an "
-                todo += "image, generate them with --set 'ingest.caption_id_column=\"\"'."
-            raise CheckError(problem, where=caption.where, todo=todo)
+                hint = "If ids are unique only within a file, pass --ids shard. If they are unique only within an "
+                hint += "image, generate them with --set 'ingest.caption_id_column=\"\"'."
+            raise CheckError(problem, where=caption.where, hint=hint)

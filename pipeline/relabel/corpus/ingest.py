@@ -90,7 +90,7 @@ def _check_counts(params: IngestParams, report: dict[str, Any]) -> None:
                 raise CheckError(
                     f"expected {number:,} {quantity}{place}, found {actual[quantity]:,}",
                     where=f"{params.dataset} ({params.path or 'fetched'})",
-                    todo="For your own captions, pass --dataset NAME. If these counts are right, set ingest.expected "
+                    hint="For your own captions, pass --dataset NAME. If these counts are right, set ingest.expected "
                     "to them, or to {} to skip the check.",
                 )
 

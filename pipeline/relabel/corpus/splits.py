@@ -67,7 +67,7 @@ def split_by_ids(captions: Ids, images: Ids, test_captions: Ids, val_images: Ids
             raise CheckError(
                 f"{problem} of {len(wanted):,}",
                 where="splits",
-                todo="Pass both annotation files, or --format json if you have only a part of them.",
+                hint="Pass both annotation files, or --format json if you have only a part of them.",
             )
     test = np.unique(images[np.isin(captions, test_captions)])
     names = dict.fromkeys(np.unique(images).tolist(), "train")
@@ -80,4 +80,4 @@ def coco_test_captions(path: Path) -> Ids:
         # Casting with `same_kind` raises for anything but integers.
         return map_npy(check_regular(path)).astype(np.int64, casting="same_kind").reshape(-1)
     except (ValueError, TypeError) as error:
-        raise CheckError(f"not an array of ids: {error}", where=str(path), todo="Fetch it again.") from error
+        raise CheckError(f"not an array of ids: {error}", where=str(path), hint="Fetch it again.") from error

@@ -167,16 +167,16 @@ class Corpus:
         rows = (pc.index(column, name).as_py() for name in self._spellings(caption_id))
         row: int = next((row for row in rows if row >= 0), -1)
         if row not in encoded:
-            todo = f"Ids look like {self.caption(encoded.start).caption_id}."
-            raise UsageError("no encoded caption has this id", where=caption_id, todo=todo)
+            hint = f"Ids look like {self.caption(encoded.start).caption_id}."
+            raise UsageError("no encoded caption has this id", where=caption_id, hint=hint)
         return row
 
     def find_image(self, image_id: str, encoded: range) -> int:
         """Return the number of an image with encoded captions by its id."""
         number = next((self.image_of[name] for name in self._spellings(image_id) if name in self.image_of), None)
         if number is None or int(self.indptr[number]) not in encoded:
-            todo = f"Ids look like {self.caption(encoded.start).image_id}."
-            raise UsageError("no image with encoded captions has this id", where=image_id, todo=todo)
+            hint = f"Ids look like {self.caption(encoded.start).image_id}."
+            raise UsageError("no image with encoded captions has this id", where=image_id, hint=hint)
         return number
 
     def _spellings(self, name: str) -> tuple[str, str]:
@@ -199,10 +199,10 @@ class Corpus:
         unknown = sorted(set(splits) - set(SPLITS))
         if unknown or not parts:
             message = f"no split {', '.join(unknown or splits)} in this corpus"
-            raise UsageError(message, todo=choices((unknown or splits)[0], self.splits))
+            raise UsageError(message, hint=choices((unknown or splits)[0], self.splits))
         # The rows of val are between those of train and test.
         if sum(map(len, parts)) != parts[-1].stop - parts[0].start:
-            raise UsageError(f"splits {', '.join(splits)} are not adjacent in the corpus", todo="Name all three.")
+            raise UsageError(f"splits {', '.join(splits)} are not adjacent in the corpus", hint="Name all three.")
         return range(parts[0].start, parts[-1].stop)
 
     def split_rows(self, split: str) -> range:
@@ -229,7 +229,7 @@ class Corpus:
 
 
 def _no_table() -> list[RowIds]:
-    raise UsageError("these captions do not come from a table", todo="Pass a table to relabel.ingest or relabel.label.")
+    raise UsageError("these captions do not come from a table", hint="Pass a table to relabel.ingest or relabel.label.")
 
 
 def table_splits(table: pa.Table) -> dict[str, range]:

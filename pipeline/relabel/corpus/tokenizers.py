@@ -69,9 +69,9 @@ def tokenize(texts: Sequence[str], run: LineFilter | None = None) -> list[str]:
         try:
             tokens |= zip(part, _tokenized(ask, part), strict=True)
         except JavaError as error:
-            todo = "Run the command again. If it fails at the same caption, use the tokenizer `lower_split`."
+            hint = "Run the command again. If it fails at the same caption, use the tokenizer `lower_split`."
             where = f"captions from {part[0]!r}"
-            raise PartialError(f"the PTB tokenizer failed: {error.problem}", where=where, todo=todo) from error
+            raise PartialError(f"the PTB tokenizer failed: {error.problem}", where=where, hint=hint) from error
     return [tokens[line] for line in lines]
 
 

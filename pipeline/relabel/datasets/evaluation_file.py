@@ -57,12 +57,12 @@ def read_items(
         # Pairs that share an image are not known, so each pair is a cluster.
         yield Item([pair], [number_of(record, "human", where)], group=ALL if group in (None, "") else str(group))
     if not number:
-        raise CheckError("the file has no records", where=str(path), todo="Write one record per rated pair.")
+        raise CheckError("the file has no records", where=str(path), hint="Write one record per rated pair.")
 
 
 def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield `file:line` and the record of every line or row of a JSON Lines, JSON, CSV or Parquet file."""
-    check_regular(path, todo="Give the path of a file of judgements or scores.")
+    check_regular(path, hint="Give the path of a file of judgements or scores.")
     if path.suffix == ".parquet":
         import pyarrow as pa
 
@@ -90,9 +90,9 @@ def texts_of(record: Mapping[str, Any], where: str) -> tuple[list[str], str]:
     candidate = record.get("candidate")
     if not isinstance(values, list) or not values or not all(isinstance(v, str) and v.strip() for v in values):
         problem = "expected `references`, a list of texts, or `reference`, a text"
-        raise CheckError(problem, where=where, todo="Every judged pair needs references.")
+        raise CheckError(problem, where=where, hint="Every judged pair needs references.")
     if not isinstance(candidate, str) or not candidate.strip():
-        raise CheckError("expected `candidate`, a text", where=where, todo="Every judged pair needs a candidate.")
+        raise CheckError("expected `candidate`, a text", where=where, hint="Every judged pair needs a candidate.")
     return values, candidate
 
 
@@ -103,4 +103,4 @@ def number_of(record: Mapping[str, Any], name: str, where: str) -> float:
     with suppress(TypeError, ValueError):
         if not isinstance(value, bool) and math.isfinite(number := float(value)):  # type: ignore[arg-type]
             return number
-    raise CheckError(f"expected `{name}`, a number, found {value!r}", where=where, todo="Every record needs it.")
+    raise CheckError(f"expected `{name}`, a number, found {value!r}", where=where, hint="Every record needs it.")

@@ -144,7 +144,7 @@ def _failure(manifest: Manifest, folder: Path, failed: Mapping[str, Sequence[Rel
         origin = next((f", from {s}" for s in sources_of(manifest, file, None) if s.url), "")
         lines.append(f"  {folder / name} ({content}){origin}")
     which = "any one" if manifest.alternatives else "all"
-    todo = f"Or download {which} of these files ({manifest.homepage}), and run `relabel fetch {manifest.name}` again:"
+    hint = f"Or download {which} of these files ({manifest.homepage}), and run `relabel fetch {manifest.name}` again:"
     wrong = any(isinstance(reason, CheckError) for reasons in failed.values() for reason in reasons)
     kind = CheckError if wrong else MissingError
-    return kind("\n".join(problems), where=manifest.name, todo="\n".join([todo, *lines]))
+    return kind("\n".join(problems), where=manifest.name, hint="\n".join([hint, *lines]))

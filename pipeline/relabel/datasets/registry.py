@@ -114,7 +114,7 @@ class Manifest(_Model):
         for file in self.files:
             if file.name == name:
                 return file
-        raise UsageError(f"{self.name} has no file {name!r}", todo=choices(name, (file.name for file in self.files)))
+        raise UsageError(f"{self.name} has no file {name!r}", hint=choices(name, (file.name for file in self.files)))
 
 
 def manifests_folder() -> Path:
@@ -123,7 +123,7 @@ def manifests_folder() -> Path:
     for folder in (package / "data_manifests", package.parents[1] / "data_manifests"):
         if folder.is_dir():
             return folder
-    raise MissingError("the data manifests are missing", where=str(package), todo="Install relabel-itr again.")
+    raise MissingError("the data manifests are missing", where=str(package), hint="Install relabel-itr again.")
 
 
 def names() -> list[str]:
@@ -135,7 +135,7 @@ def load_manifest(name: str) -> Manifest:
     """Read the manifest of a dataset."""
     # Checked against the list first: a name must not be used as a path, and the error can suggest names.
     if name not in names():
-        raise UsageError(f"no dataset {name!r} to fetch", todo=choices(name, names()))
+        raise UsageError(f"no dataset {name!r} to fetch", hint=choices(name, names()))
     return Manifest.model_validate(yaml.safe_load((manifests_folder() / f"{name}.yaml").read_text(encoding="utf-8")))
 
 
@@ -156,7 +156,7 @@ def mirror_folder(mirror: Path | None) -> Path | None:
     """Return the mirror: the given folder, otherwise $RELABEL_MIRROR, otherwise None."""
     folder = mirror or (Path(os.environ[MIRROR]) if os.environ.get(MIRROR) else None)
     if folder is not None and not folder.is_dir():
-        raise UsageError("the mirror is not a folder", where=str(folder), todo=f"Set --mirror DIR or ${MIRROR}.")
+        raise UsageError("the mirror is not a folder", where=str(folder), hint=f"Set --mirror DIR or ${MIRROR}.")
     return folder
 
 
@@ -219,10 +219,10 @@ def locate(name: str, file: str | None, data: Path, mirror: Path | None = None) 
             try:
                 return check_file(path, each.contents)
             except CheckError as error:
-                todo = f"Delete it, then `relabel fetch {name}`."
-                raise CheckError(error.problem, where=error.where, todo=todo) from None
+                hint = f"Delete it, then `relabel fetch {name}`."
+                raise CheckError(error.problem, where=error.where, hint=hint) from None
     problem = f"{name} not found" if file is None else f"{file} of {name} not found"
-    raise MissingError(problem, where=str(data / name), todo=f"Get it with `relabel fetch {name}`.")
+    raise MissingError(problem, where=str(data / name), hint=f"Get it with `relabel fetch {name}`.")
 
 
 State = Literal["present", "damaged", "local", "remote", "missing"]

@@ -31,7 +31,7 @@ EXPORTS = {
 def export_class(kind: str) -> type[Export[Any]]:
     """Import the class of a format."""
     if kind not in EXPORTS:
-        raise UsageError(f"no format {kind!r}", todo=choices(kind, EXPORTS))
+        raise UsageError(f"no format {kind!r}", hint=choices(kind, EXPORTS))
     module, name, _ = EXPORTS[kind]
     imported: type[Export[Any]] = getattr(import_module(f"relabel.export.{module}"), name)
     return imported

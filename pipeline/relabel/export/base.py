@@ -71,7 +71,7 @@ class ArtefactRef:
                     row = stop
         if row != rows.stop:
             message = f"expected rows {rows.start} to {rows.stop - 1} in order, but row {row} is missing"
-            raise CheckError(message, where=str(self.folder), todo="Delete the folder and build it again.")
+            raise CheckError(message, where=str(self.folder), hint="Delete the folder and build it again.")
 
     def read(self, rows: range, columns: Sequence[str]) -> pa.Table:
         """Read a range of rows as one table; see `tables`."""

@@ -38,11 +38,11 @@ class CandidatesExport(Export[ExportCandidatesParams]):
         # In a small split, an image can have fewer than k candidates.
         if (width := int(about["width"])) < min(k, about["candidate_count"]):
             command = f"`relabel neighbours --label {inputs.label} --candidates {inputs.split} --queries images -k {k}`"
-            raise MissingError(f"{inputs.label} has {width} neighbours per image, not {k}", todo=f"Run {command}.")
+            raise MissingError(f"{inputs.label} has {width} neighbours per image, not {k}", hint=f"Run {command}.")
         judged = {"val", "test"} if inputs.corpus.namespace == cxc.NAMESPACE else set()
         if self.params.cxc and (without := sorted(set(inputs.splits) - judged)):
             problem = f"CxC has no judged pairs for {', '.join(without)} of {inputs.dataset}"
-            raise UsageError(problem, todo="Omit --cxc, or use the split val or test of coco.")
+            raise UsageError(problem, hint="Omit --cxc, or use the split val or test of coco.")
 
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:

@@ -52,8 +52,8 @@ class HfExport(Export[ExportHfParams]):
     @override
     def check(self, inputs: ExportInputs) -> None:
         if inputs.neighbours is None and not self._has_vectors(inputs):
-            todo = f"Run `relabel neighbours --label {inputs.label} --candidates {inputs.split}`."
-            raise UsageError(f"{inputs.label} has neither vectors nor neighbours to export", todo=todo)
+            hint = f"Run `relabel neighbours --label {inputs.label} --candidates {inputs.split}`."
+            raise UsageError(f"{inputs.label} has neither vectors nor neighbours to export", hint=hint)
 
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:

@@ -149,9 +149,9 @@ def read_neighbours(near: ArtefactRef, rows: range, maximum: int, minimum: int) 
     """
     k = min(maximum, int(near.manifest.metadata["width"]))
     if k < minimum:
-        todo = f"Find more with `relabel neighbours -k {minimum}`."
+        hint = f"Find more with `relabel neighbours -k {minimum}`."
         message = f"{minimum} neighbours per caption are needed, but the table has {k}"
-        raise UsageError(message, where=str(near.folder), todo=todo)
+        raise UsageError(message, where=str(near.folder), hint=hint)
     arrays: list[NDArray[Any]] = [np.empty((len(rows), k), dtype) for dtype in (np.int32, np.float32, np.bool_)]
     row = 0
     for table in near.tables(rows, COLUMNS):

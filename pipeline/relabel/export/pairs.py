@@ -153,8 +153,8 @@ class SamplesExport(Export[S]):
                 self.write_file(work, name, pool, anchors, rng)
         written = {split: sum(map(_rows_of, (work.folder / "data").glob(f"{split}-*"))) for split in inputs.splits}
         if not any(written.values()):
-            todo = "Use fewer negatives, a smaller margin, or a label with neighbours."
-            raise CheckError("no caption has a positive and negatives of other texts", where=inputs.split, todo=todo)
+            hint = "Use fewer negatives, a smaller margin, or a label with neighbours."
+            raise CheckError("no caption has a positive and negatives of other texts", where=inputs.split, hint=hint)
         for split in (split for split, rows in written.items() if rows < params.count):
             text = "the others are duplicates, or have no positives or negatives with other texts"
             inputs.runtime.progress.note(f"{split}: {written[split]:,} of {params.count:,} rows; {text}")

@@ -139,13 +139,13 @@ class BatchesWork:
         count = min(len(sampler), params.batches_per_epoch or len(sampler))
         if not count:
             message = f"{len(sampler.captions)} {params.items} are too few for a batch of {size}"
-            todo = "Use a smaller batch_size, or keep the incomplete last batch with drop_last: false."
-            raise UsageError(message, where="export.batches", todo=todo)
+            hint = "Use a smaller batch_size, or keep the incomplete last batch with drop_last: false."
+            raise UsageError(message, where="export.batches", hint=hint)
         total = count * params.epochs
         if block_bytes(total, size) > self.most_bytes:
             message = f"{total:,} batches of {size} take {block_bytes(total, size) / 1e9:,.3f} GB"
-            todo = "Use fewer --epochs or --batches-per-epoch, or a lookup, because it is smaller."
-            raise UsageError(message, where="export.batches", todo=todo)
+            hint = "Use fewer --epochs or --batches-per-epoch, or a lookup, because it is smaller."
+            raise UsageError(message, where="export.batches", hint=hint)
         each = batches_per_shard(size, total, self.source.is_pairwise(), self.shard_bytes)
         return BatchesDescription(
             label=self.label,

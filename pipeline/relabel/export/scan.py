@@ -47,21 +47,21 @@ class ScanExport(Export[ExportScanParams]):
             if len(few):
                 example = inputs.corpus.image_ids[images.start + int(few[0])]
                 message = f"{len(few):,} images of {split} have fewer than {per_image} captions; first {example}"
-                raise UsageError(message, todo="Write all captions with --captions-per-image 0.")
+                raise UsageError(message, hint="Write all captions with --captions-per-image 0.")
             if self.params.block:
                 self._check_block(inputs, split, len(images), per_image * len(images) or len(rows))
 
     def _check_block(self, inputs: ExportInputs, split: str, images: int, lines: int) -> None:
         """Raise if a block is too large, or if the source would have to score every pair."""
-        todo = "Leave it out with --no-block; `lookup.at_lines` returns the labels of a batch."
+        hint = "Leave it out with --no-block; `lookup.at_lines` returns the labels of a batch."
         size = 4 * images * lines
         if size > self.most_bytes:
             message = f"the block of {split} takes {size / 2**30:,.1f} GiB ({images:,} images, {lines:,} captions)"
-            raise UsageError(message, todo=todo)
+            raise UsageError(message, hint=hint)
         if inputs.source.is_pairwise():
             message = f"{inputs.label} scores pair by pair; a block has {images * lines:,} pairs"
             command = f"`relabel export batches --label {inputs.label}`"
-            raise UsageError(message, todo=f"Leave it out with --no-block, and use precomputed batches: {command}.")
+            raise UsageError(message, hint=f"Leave it out with --no-block, and use precomputed batches: {command}.")
 
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:

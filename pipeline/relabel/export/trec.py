@@ -38,8 +38,8 @@ class TrecExport(Export[ExportTrecParams]):
     def check(self, inputs: ExportInputs) -> None:
         if inputs.neighbours is None:
             queries, split = self.params.queries, inputs.split
-            todo = f"Run `relabel neighbours --label {inputs.label} --candidates {split} --queries {queries}`."
-            raise MissingError(f"{inputs.label} has no neighbour table for {queries}", todo=todo)
+            hint = f"Run `relabel neighbours --label {inputs.label} --candidates {split} --queries {queries}`."
+            raise MissingError(f"{inputs.label} has no neighbour table for {queries}", hint=hint)
         levels, (low, high) = self.params.levels, inputs.source.spec.bounds
         if list(levels) != sorted({level for level in levels if low < level <= high}):
             problem = f"cut points must increase, be above {low:g}, the minimum of {inputs.label}, and at most {high:g}"

@@ -124,7 +124,7 @@ def _find(ids: Sequence[int | str], lookup: Mapping[str, int], kind: str) -> Row
     if lacking := np.flatnonzero(numbers < 0).tolist():
         first = ", ".join(f"{NAMESPACE}:{ids[i]}" for i in lacking[:3])
         message = f"the corpus lacks {len(lacking):,} of the {len(ids):,} {kind} of ECCV Caption: {first}"
-        raise CheckError(message, todo="Ingest coco-captions, including Karpathy's test split.")
+        raise CheckError(message, hint="Ingest coco-captions, including Karpathy's test split.")
     return numbers
 
 
@@ -183,7 +183,7 @@ def score_eccv(
     for opened in (ranker, gate.ranker) if gate else (ranker,):
         # The captions are ascending, so it is enough to check both ends.
         if eccv.captions[0] < opened.relevance.rows.start or eccv.captions[-1] >= opened.relevance.rows.stop:
-            raise CheckError("not all captions of ECCV Caption are encoded", todo="Encode the test split.")
+            raise CheckError("not all captions of ECCV Caption are encoded", hint="Encode the test split.")
     for direction in DIRECTIONS:
         with progress.bar(f"eccv {direction}", len(eccv.queries[direction]), "queries") as bar:
             work.table(_file(direction), partial(_table, ranker, eccv, direction, ties, gate, bar.advance))

@@ -112,7 +112,7 @@ class TextFunction:
                 raise ValueError(f"{scores[~np.isfinite(scores)][0]}")
         except (TypeError, ValueError) as error:
             problem = f"function {self.name} did not return one finite number per pair: {error}"
-            raise CheckError(problem, todo="Return one number per pair of a reference set and a candidate.") from error
+            raise CheckError(problem, hint="Return one number per pair of a reference set and a candidate.") from error
         return scores
 
 
@@ -170,8 +170,8 @@ def read_cxc_scores(path: Path, split: JudgedSplit, allow_missing: bool = False)
     def key_of(record: Mapping[str, Any], where: str) -> Key:
         key = record.get("left"), record.get("right")
         if not all(isinstance(name, str) for name in key):
-            todo = "Write ids such as coco:770337."
-            raise CheckError("expected `left` and `right`, the ids of a pair", where=where, todo=todo)
+            hint = "Write ids such as coco:770337."
+            raise CheckError("expected `left` and `right`, the ids of a pair", where=where, hint=hint)
         return tuple(map(str, key))
 
     scores, tasks = _read(path, key_of), {}
@@ -187,7 +187,7 @@ def read_cxc_scores(path: Path, split: JudgedSplit, allow_missing: bool = False)
         tasks[task] = ScoredPairs(human, relevance, missing, pair_images(human).astype(np.int32))
     if not tasks:
         problem = f"no judged pair of CxC's {split} split"
-        raise CheckError(problem, where=str(path), todo="Write ids of captions and images such as `coco:770337`.")
+        raise CheckError(problem, where=str(path), hint="Write ids of captions and images such as `coco:770337`.")
     return PairScores(external_label(path.stem), split, tasks)
 
 
@@ -205,8 +205,8 @@ def read_pair_scores(path: Path, judged: EvaluationSet, judgements: Judgements, 
         if (name := record.get("id")) not in (None, ""):
             return (str(name),)
         if "candidate" not in record:
-            todo = f"Ids of {judged.name}: {judged.pair_ids}."
-            raise CheckError("expected `id`, or `references` and `candidate`", where=where, todo=todo)
+            hint = f"Ids of {judged.name}: {judged.pair_ids}."
+            raise CheckError("expected `id`, or `references` and `candidate`", where=where, hint=hint)
         references, candidate = texts_of(record, where)
         return (*references, candidate)
 
@@ -220,7 +220,7 @@ def read_pair_scores(path: Path, judged: EvaluationSet, judgements: Judgements, 
         values.append(sum(rated) / len(rated) if rated else None)
     if all(value is None for value in values):
         problem = f"no pair of {judged.name}"
-        raise CheckError(problem, where=str(path), todo=f"Identify pairs by their texts, or by id: {judged.pair_ids}.")
+        raise CheckError(problem, where=str(path), hint=f"Identify pairs by their texts, or by id: {judged.pair_ids}.")
     return _complete(path, f"pairs of {judged.name}", judgements.ids, values, allow_missing)
 
 
@@ -230,7 +230,7 @@ def _read(path: Path, key_of: Callable[[Mapping[str, Any], str], Key]) -> dict[K
     for where, record in read_records(path):
         key, score = key_of(record, where), number_of(record, "score", where)
         if key in scores:
-            raise CheckError(f"duplicate pair {' '.join(key)}", where=where, todo="Keep one of them.")
+            raise CheckError(f"duplicate pair {' '.join(key)}", where=where, hint="Keep one of them.")
         scores[key] = score
     return scores
 
@@ -242,5 +242,5 @@ def _complete(
     # Correlations over different pairs cannot be compared between labels.
     if missing and not allow_missing:
         problem = f"{len(missing):,} of {len(values):,} {pairs} have no score; first: {missing[0]}"
-        raise CheckError(problem, where=str(path), todo="Score all pairs, or pass --allow-missing to leave these out.")
+        raise CheckError(problem, where=str(path), hint="Score all pairs, or pass --allow-missing to leave these out.")
     return np.array([math.nan if value is None else value for value in values])

@@ -35,12 +35,12 @@ class Images:
             try:
                 location.format(image_id="1")
             except (LookupError, ValueError, AttributeError) as error:
-                todo = "For example: 'https://example.org/{image_id}.jpg', or {image_id:0>12} for leading zeros."
-                raise UsageError(f"not a URL template: {error}", where=location, todo=todo) from error
+                hint = "For example: 'https://example.org/{image_id}.jpg', or {image_id:0>12} for leading zeros."
+                raise UsageError(f"not a URL template: {error}", where=location, hint=hint) from error
             return cls(location, {})
         if not Path(location).is_dir():
-            todo = "Give a folder of images, or a URL with {image_id}."
-            raise MissingError("no such folder of images", where=location, todo=todo)
+            hint = "Give a folder of images, or a URL with {image_id}."
+            raise MissingError("no such folder of images", where=location, hint=hint)
         addresses, count = dict[str, str](), Counter[str]()
         for folder, _, files in os.walk(location, followlinks=True):
             for file in (Path(folder, name) for name in files if Path(name).suffix.lower() in _ENDINGS):

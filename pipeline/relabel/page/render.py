@@ -97,7 +97,7 @@ def _addresses(images: Images | None, image_ids: Sequence[str]) -> dict[str, str
     urls = {image_id: images.address(image_id.partition(":")[2]) for image_id in image_ids}
     if not any(urls.values()):
         problem = f"no file matches an image of the page, such as {image_ids[0]}"
-        raise CheckError(problem, where="images", todo="Name files like ids: 391895.jpg, or a/b.jpg for a/b.")
+        raise CheckError(problem, where="images", hint="Name files like ids: 391895.jpg, or a/b.jpg for a/b.")
     return urls
 
 

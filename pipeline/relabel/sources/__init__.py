@@ -54,7 +54,7 @@ SOURCES = {
 def source_class(name: str) -> type[Source[Any]]:
     """Import the class of a source."""
     if name not in SOURCES:
-        raise UsageError(f"no source {name!r}", todo=choices(name, SOURCES))
+        raise UsageError(f"no source {name!r}", hint=choices(name, SOURCES))
     module, attribute = SOURCES[name]
     imported: type[Source[Any]] = getattr(import_module(module), attribute)
     return imported

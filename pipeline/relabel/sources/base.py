@@ -206,7 +206,7 @@ class Source(ABC, Generic[P]):
         """
         if pooling in self.spec.refused_poolings:
             message = f"{self.spec.name} has no pooling {pooling!r}: {self.spec.refused_poolings[pooling]}"
-            raise UsageError(message, todo=f"Use one of {', '.join(self.spec.poolings)}.")
+            raise UsageError(message, hint=f"Use one of {', '.join(self.spec.poolings)}.")
 
     def tokenizer(self) -> str | None:
         """Return the name of the tokenizer (`ptb`) if the source reads tokens from the corpus, or None."""
@@ -239,7 +239,7 @@ class Source(ABC, Generic[P]):
         """Raise UsageError with the reason if the source does not have a capability."""
         if (reason := self.supports(what)) is not None:
             name = "scores of new texts" if what == "query" else what
-            raise UsageError(f"{self.spec.name} has no {name}: {reason}", todo="Use a label of another source.")
+            raise UsageError(f"{self.spec.name} has no {name}: {reason}", hint="Use a label of another source.")
 
     def write_lookup(
         self, folder: Path, manifest: Manifest, opened: Callable[[], Relevance], config: Mapping[str, Any], work: Work

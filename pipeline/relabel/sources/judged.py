@@ -29,6 +29,6 @@ def find_judged(human: HumanScores, corpus: Corpus) -> tuple[Rows, Rows]:
     sides = find_pairs(human, corpus)
     for numbers, ids in zip(sides, (human.left, human.right), strict=True):
         if len(absent := np.flatnonzero(numbers < 0)):
-            todo = "Ingest all of COCO: `relabel ingest --dataset coco`."
-            raise MissingError(f"the judged item {ids[absent[0]]} is not in the corpus", todo=todo)
+            hint = "Ingest all of COCO: `relabel ingest --dataset coco`."
+            raise MissingError(f"the judged item {ids[absent[0]]} is not in the corpus", hint=hint)
     return sides

@@ -166,7 +166,7 @@ class Relevance(ABC):
         """Return a finder of exact neighbours. Raises UsageError if the source does not support neighbours."""
         raise UsageError(
             f"{type(self).__name__} has no exact neighbours",
-            todo="Use a source of vectors or features, such as sbert or cider.",
+            hint="Use a source of vectors or features, such as sbert or cider.",
         )
 
     def positions(self, rows: Rows) -> NDArray[np.int64]:
@@ -184,7 +184,7 @@ class Relevance(ABC):
 
     def write_lookup(self, work: Work) -> LookupArrays:
         """Write the arrays of a lookup. Raises UsageError if the source does not support lookups."""
-        raise UsageError("it scores pair by pair", todo="Run `relabel export batches` instead.")
+        raise UsageError("it scores pair by pair", hint="Run `relabel export batches` instead.")
 
     def pairs_to_score(self, references: References, captions: Rows, total: int) -> int:
         """Estimate how many of `total` pairs are scored one by one, from a sample of P pairs."""

@@ -93,7 +93,7 @@ class ScoresSource(Source[ScoresParams]):
         for label, manifest in inputs.items():
             if manifest.metadata["kind"] not in ("vectors", "features"):
                 message = f"{label} cannot score pairs without a score: it does not have vectors or features"
-                raise UsageError(message, todo="Set `missing` to a label of sbert, cbow or cider, or to a number.")
+                raise UsageError(message, hint="Set `missing` to a label of sbert, cbow or cider, or to a number.")
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class ScoresSource(Source[ScoresParams]):
             inside = (image >= 0) & (image < len(images)) & (row >= 0) & (row < len(rows))
             if not inside.any():
                 message = f"none of the {len(row):,} pairs has its image and its caption in the rows to encode"
-                raise CheckError(message, where=str(path), todo="Use the split that was scored.")
+                raise CheckError(message, where=str(path), hint="Use the split that was scored.")
             return pa.table({"key": (image * len(rows) + row)[inside], "score": scores[inside]})
 
         yield Step("given scores", "files", [table_task(_FILE, make, plain=True)], last=True)
@@ -136,7 +136,7 @@ class ScoresSource(Source[ScoresParams]):
 
     def _path(self) -> Path:
         if self.params.file is None:
-            raise UsageError("the file of scores is not set", where="source scores", todo="Set `file`.")
+            raise UsageError("the file of scores is not set", where="source scores", hint="Set `file`.")
         return check_regular(Path(self.params.file).expanduser(), "no such file of scores")
 
 
@@ -152,11 +152,11 @@ def read_scores(path: Path, corpus: Corpus, bounds: tuple[float, float]) -> tupl
     except DAMAGE as error:
         raise CheckError(f"not .parquet, .csv or .jsonl of scores: {error}", where=str(path)) from error
 
-    def reject(wrong: NDArray[np.bool_], problem: str, values: Any, todo: str | None = None) -> None:
+    def reject(wrong: NDArray[np.bool_], problem: str, values: Any, hint: str | None = None) -> None:
         if wrong.any():
             first = int(np.argmax(wrong))
             message = f"{int(wrong.sum()):,} of {len(wrong):,} records {problem}; first {values[first]}"
-            raise CheckError(message, where=f"{path}: record {first + 1}", todo=todo)
+            raise CheckError(message, where=f"{path}: record {first + 1}", hint=hint)
 
     reject(~np.isfinite(scores), "have a score that is not a finite number", scores)
     outside = (scores < bounds[0]) | (scores > bounds[1])
@@ -231,7 +231,7 @@ class ScoresRelevance(Relevance):
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:
-        raise UsageError(_NO_TEXT, todo="Use the id of a caption.")
+        raise UsageError(_NO_TEXT, hint="Use the id of a caption.")
 
     @override
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
@@ -280,5 +280,5 @@ class ScoresRelevance(Relevance):
         """Raise an error for pairs without a score. `first`: key of the first of them."""
         image, row = np.divmod(first, len(self.rows)) + np.array([self.corpus.image[self.rows.start], self.rows.start])
         named = f"image {self.corpus.image_ids[image]}, caption {self.corpus.caption(row).caption_id}"
-        todo = "Score them (`relabel export candidates` lists pairs), or set `missing` to a label or a number."
-        raise CheckError(f"{count:,} of {total:,} pairs have no score; first {named}", todo=todo)
+        hint = "Score them (`relabel export candidates` lists pairs), or set `missing` to a label or a number."
+        raise CheckError(f"{count:,} of {total:,} pairs have no score; first {named}", hint=hint)

@@ -101,7 +101,7 @@ def _open_run(path: Path, images: int, captions: int) -> Scores:
     if (shape := getattr(scores, "shape", None)) != (images, captions):
         hint = "Rows are images and columns are captions, in the order of the corpus."
         problem = f"expected ({images}, {captions}), the images and captions of the split; its shape is {shape}"
-        raise UsageError(problem, where=str(path), todo=hint)
+        raise UsageError(problem, where=str(path), hint=hint)
     try:
         return open_scores(scores)
     except ValueError as error:

@@ -22,10 +22,10 @@ def open_corpus(session: Session) -> Corpus:
     folder, dataset = session.folder("corpus"), session.config.ingest.dataset
     command = session.command("ingest", path=None if dataset in PUBLISHED_FORMATS else "PATH")
     if not (folder / MANIFEST).exists():
-        todo = f"Build it with {command}."
+        hint = f"Build it with {command}."
         if ingested := sorted(folder.parent.name for folder in session.labels.glob("*/corpus")):
-            todo = f"Select a dataset with --dataset: {', '.join(ingested)}. {todo}"
-        raise MissingError(f"no corpus of dataset {dataset}", where=str(folder), todo=todo)
+            hint = f"Select a dataset with --dataset: {', '.join(ingested)}. {hint}"
+        raise MissingError(f"no corpus of dataset {dataset}", where=str(folder), hint=hint)
     opened = session.notes.corpora
     key = folder, session.config.ingest.model_dump_json(), read_manifest(folder, "corpus").identity
     if key not in opened:

@@ -148,8 +148,8 @@ def correlate(
     run_jobs(set_jobs(session, opened.sets), result)
     texts = texts_section(session, opened.sets, scores_of)
     if not any(section.report.records for section in (*sections, texts)):
-        todo = _RANKED if "eccv" in chosen else "Use a label that reads texts, such as sbert."
-        unjudged = UsageError(f"{', '.join(names)}: cannot be judged on {', '.join(chosen)}", todo=todo)
+        hint = _RANKED if "eccv" in chosen else "Use a label that reads texts, such as sbert."
+        unjudged = UsageError(f"{', '.join(names)}: cannot be judged on {', '.join(chosen)}", hint=hint)
         raise next(iter((*dict(result.problems).values(), *opened.absent.values())), unjudged)
     if opened.sets or opened.absent:
         records = [record for section in sections for record in section.report.records]
@@ -166,8 +166,8 @@ def _chosen_sets(against: Sequence[Against], scores: Sequence[Path]) -> list[str
     named = [name for name in judged_names() if "all" in against or name in against]
     chosen = [name for name in dict.fromkeys([*named, *against]) if name != "all"]
     if scores and (len(chosen) != 1 or chosen == ["eccv"]):
-        todo = "Select the set with --on NAME. ECCV Caption ranks all pairs: use `vectors` for a model's embeddings."
-        raise UsageError("--scores holds scores for one evaluation set of pairs", todo=todo)
+        hint = "Select the set with --on NAME. ECCV Caption ranks all pairs: use `vectors` for a model's embeddings."
+        raise UsageError("--scores holds scores for one evaluation set of pairs", hint=hint)
     return chosen
 
 
@@ -186,8 +186,8 @@ def _open_sets(
                 opened.sets.append(open_set(session, name, labels))
                 continue
             if functions and name == "eccv" and (name in against or not labels):
-                todo = "Use a set of texts, such as flickr8k-expert, or a file of judgements."
-                raise UsageError(f"a function of texts cannot be judged on {name}", todo=todo)
+                hint = "Use a set of texts, such as flickr8k-expert, or a file of judgements."
+                raise UsageError(f"a function of texts cannot be judged on {name}", hint=hint)
             if labels or functions:
                 check_judged(session, name)
             if functions and not labels:

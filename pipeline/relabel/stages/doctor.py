@@ -51,7 +51,7 @@ def run_checks(runtime: Runtime) -> list[CheckResult]:
             results.append(CheckResult(name, probe()))
         except RelabelError as error:
             state = f"{error.problem} ({error.where})" if error.where else error.problem
-            results.append(CheckResult(name, state, cost, error.todo or ""))
+            results.append(CheckResult(name, state, cost, error.hint or ""))
         except ModuleNotFoundError as error:
             # The pipeline is not installed; another check reports this.
             results.append(CheckResult(name, f"unknown: {error}"))
@@ -82,15 +82,15 @@ def is_installed(distribution: str) -> bool:
 def _extra(extra: str) -> str:
     """Check the distributions of an extra of the package."""
     if missing := missing_distributions(extra):
-        raise MissingError(f"not installed: {', '.join(missing)}", todo=f"pip install 'relabel-itr[{extra}]'")
+        raise MissingError(f"not installed: {', '.join(missing)}", hint=f"pip install 'relabel-itr[{extra}]'")
     return "installed"
 
 
 def _faiss() -> str:
     installed = [name for name in ("faiss-cpu", "faiss-gpu") if is_installed(name)]
     if len(installed) == 2:
-        todo = "pip uninstall faiss-cpu faiss-gpu, then install one of them"
-        raise CheckError("two distributions overwrite each other", where=", ".join(installed), todo=todo)
+        hint = "pip uninstall faiss-cpu faiss-gpu, then install one of them"
+        raise CheckError("two distributions overwrite each other", where=", ".join(installed), hint=hint)
     return _extra("gpu" if installed == ["faiss-gpu"] else "cpu")
 
 

@@ -142,10 +142,10 @@ def encoded_split(session: Session, label: str) -> str:
         s for s in (*open_corpus(session).splits, "all") if session.folder("encodings", s, label, MANIFEST).exists()
     ]
     if not encoded:
-        todo = f"Run {session.command('encode', label=label)}."
-        raise MissingError(f"{label} is not encoded", where=str(session.folder("encodings", "SPLIT", label)), todo=todo)
+        hint = f"Run {session.command('encode', label=label)}."
+        raise MissingError(f"{label} is not encoded", where=str(session.folder("encodings", "SPLIT", label)), hint=hint)
     if len(encoded) > 1 and "all" not in encoded:
-        raise UsageError(f"{label} is encoded for the splits {', '.join(encoded)}", todo="Select one of them.")
+        raise UsageError(f"{label} is encoded for the splits {', '.join(encoded)}", hint="Select one of them.")
     return encoded[-1]
 
 
@@ -173,8 +173,8 @@ def find_failed_rows(session: Session, labels: Iterable[str], split: str) -> lis
                 captions = plural(manifest.failed, "caption", "captions")
                 message = f"{captions} could not be encoded; first {row}: {reason}"
                 command = session.command("encode", label=label, split=split)
-                todo = f"Their labels are NaN. If the reason is resolved, run {command} with --retry-failed."
-                errors.append((label, PartialError(message, where=str(folder), todo=todo)))
+                hint = f"Their labels are NaN. If the reason is resolved, run {command} with --retry-failed."
+                errors.append((label, PartialError(message, where=str(folder), hint=hint)))
     return errors
 
 

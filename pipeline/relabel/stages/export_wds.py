@@ -46,8 +46,8 @@ def wds_export(session: Session, label: str, split: str) -> Job:
 
     def config() -> Values:
         if (lookup.open().config.get("dtype"), params.dtype) == ("float16", "float32"):
-            todo = "Pass --dtype float16, or export the lookup as float32."
-            raise UsageError("the vectors of this lookup are float16", where=str(out), todo=todo)
+            hint = "Pass --dtype float16, or export the lookup as float32."
+            raise UsageError("the vectors of this lookup are float16", where=str(out), hint=hint)
         values = {"keys": keys, "layout": params.layout, "k": params.k}
         return values | {"dtype": params.dtype, "allow_missing": params.allow_missing}
 
@@ -66,7 +66,7 @@ def _keys(session: Session) -> tuple[Keys, str]:
     params = session.config.export.wds
     if params.shards is None:
         if params.keys not in (None, "caption") or params.join is not None:
-            raise UsageError("without --shards, the keys are the ids of captions", todo="Pass the shards of images.")
+            raise UsageError("without --shards, the keys are the ids of captions", hint="Pass the shards of images.")
         return "caption", "key"
     keys: Keys = params.keys or "image"
     ingested = read_manifest(session.folder("corpus"), "corpus").config

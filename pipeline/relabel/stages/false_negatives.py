@@ -125,7 +125,7 @@ def find_false_negatives(
     `threshold`: minimum relevance, in the range of the label, instead of a probability.
     """
     if threshold is not None and probability is not None:
-        raise UsageError("probability and threshold exclude each other", todo="Pass only one of them.")
+        raise UsageError("probability and threshold exclude each other", hint="Pass only one of them.")
     split = label_splits(session, split)[0]
     names, corpus = list(labels) or _with_neighbours(session, split), open_corpus(session)
     rows, table = corpus.split_rows(split), ArtefactRef.of(neighbour_table(session, names[0], split, "captions"))
@@ -134,8 +134,8 @@ def find_false_negatives(
         threshold = find_threshold(session, names[0], probability)
     low, high = session.config.source(names[0]).spec.bounds
     if not low <= threshold <= high:
-        todo = f"Pass --threshold from {low:g} to {high:g}."
-        raise UsageError(f"the relevance of {names[0]} never reaches {threshold:g}", where="threshold", todo=todo)
+        hint = f"Pass --threshold from {low:g} to {high:g}."
+        raise UsageError(f"the relevance of {names[0]} never reaches {threshold:g}", where="threshold", hint=hint)
     # Use the encoding from which the neighbours were computed, of the split itself or of all.
     relevance = {name: open_label(session, name, table.manifest.metadata["split"]) for name in names}
     first, size = relevance[names[0]], len(corpus)
@@ -182,7 +182,7 @@ def find_threshold(session: Session, label: str, probability: float = STATED) ->
         return found
     highest = np.floor(100 * curve.probability[-1]) / 100
     problem = f"no relevance of {label} has a probability of {probability:g}: the maximum of its curve is {highest:g}"
-    raise UsageError(problem, where="probability", todo=f"Pass --probability up to {highest:g}, or --threshold.")
+    raise UsageError(problem, where="probability", hint=f"Pass --probability up to {highest:g}, or --threshold.")
 
 
 def _sets(corpus: Corpus, keys: NDArray[np.int64]) -> tuple[References, Rows]:
@@ -206,6 +206,6 @@ def _with_neighbours(session: Session, split: str) -> list[str]:
     config = session.config
     able = [name for name in config.exported if config.source(name).supports("neighbours") is None]
     if not able:
-        raise UsageError("no label of export.labels has neighbours", todo="Select one with --label.")
+        raise UsageError("no label of export.labels has neighbours", hint="Select one with --label.")
     existing = [name for name in able if session.folder("neighbours", split, "captions", name, MANIFEST).exists()]
     return existing or able[:1]

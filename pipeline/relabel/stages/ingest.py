@@ -106,7 +106,7 @@ def row_ids(session: Session, corpus: Corpus) -> list[RowIds]:
     job = ingestion(session)
     if job.open().metadata["digest"] != corpus.digest:
         raise CheckError(
-            "the captions were replaced after they were opened", where=str(job.out), todo="Open them again."
+            "the captions were replaced after they were opened", where=str(job.out), hint="Open them again."
         )
     return read_row_ids(caption_params(session), session.runtime, corpus)
 
@@ -132,6 +132,6 @@ def _known_captions(session: Session) -> IngestParams:
     """Return the parameters of the captions. Raises UsageError if they have no location and cannot be fetched."""
     params = caption_params(session)
     if params.path is None and params.complete not in FETCHED:
-        todo = f"Set ingest.path, or use {', '.join(FETCHED)}."
-        raise UsageError(f"no captions for dataset {params.complete}", todo=todo)
+        hint = f"Set ingest.path, or use {', '.join(FETCHED)}."
+        raise UsageError(f"no captions for dataset {params.complete}", hint=hint)
     return params

@@ -29,8 +29,8 @@ def init(
     paths = [folder / PARAMS, *([folder / STAGES] if dvc else []), *([folder / EXAMPLES] if examples else [])]
     # Check all names before writing the first file.
     if existing := [str(p) for p in paths if p.exists() or p.is_symlink()]:
-        todo = "Remove it, or run `relabel init` in another folder."
-        raise UsageError(f"{', '.join(existing)} already exists", todo=todo)
+        hint = "Remove it, or run `relabel init` in another folder."
+        raise UsageError(f"{', '.join(existing)} already exists", hint=hint)
     write_text(folder / PARAMS, _params(dataset, path))
     if dvc:
         write_text(folder / STAGES, _stages(dataset, path))
@@ -81,4 +81,4 @@ def _template(name: str) -> Path:
     for folder in (package / "templates", package.parents[1]):
         if (folder / name).exists():
             return folder / name
-    raise MissingError(f"{name} is missing", where=str(package), todo="Install relabel-itr again.")
+    raise MissingError(f"{name} is missing", where=str(package), hint="Install relabel-itr again.")

@@ -108,7 +108,7 @@ class Job:
             manifest = open_artefact(self.out, self.recipe.kind, self.command)
         except MissingError as error:
             problem = f"no {self.recipe.kind} {self.recipe.name}"
-            raise MissingError(problem, where=error.where, todo=f"Run {self.command}.") from error
+            raise MissingError(problem, where=error.where, hint=f"Run {self.command}.") from error
         absent: list[MissingError] = []
 
         def known(find: Callable[[], Any], recorded: Any) -> Any:
@@ -131,12 +131,12 @@ class Job:
             causes = ["made by another version of relabel"]
         if causes:
             problem = f"does not match the current parameters and inputs: {', '.join(causes)}"
-            todo = f"Run {self.command}."
+            hint = f"Run {self.command}."
             # Parameters cannot restore other inputs, except tokens: these depend on the tokenizer.
             compared = [{n: v for n, v in each.items() if n != "tokens"} for each in (inputs, manifest.inputs)]
             if compared[0] == compared[1] and (keep := self._settings(manifest)):
-                todo = f"Add `{keep}` to keep it, or run {self.command} to build it again."
-            raise CheckError(problem, where=str(self.out), todo=todo)
+                hint = f"Add `{keep}` to keep it, or run {self.command} to build it again."
+            raise CheckError(problem, where=str(self.out), hint=hint)
         return manifest
 
     def _settings(self, manifest: Manifest) -> str:

@@ -137,11 +137,11 @@ def check_judged(session: Session, on: str = "cxc") -> None:
     """Raise UsageError if a set has no human judgements for captions of the dataset or split."""
     if namespace(session) != "coco":
         sets = ", ".join(set_names())
-        todo = f"Judge labels on a set of texts, with --on and one of {sets}, or on a file of judgements."
+        hint = f"Judge labels on a set of texts, with --on and one of {sets}, or on a file of judgements."
         problem = f"CxC and ECCV Caption judge captions of coco, not those of {session.config.ingest.dataset}"
-        raise UsageError(problem, todo=todo)
+        raise UsageError(problem, hint=hint)
     if on == "eccv" and session.config.judge.split != "test":
-        raise UsageError("ECCV Caption covers only the test split", todo="Use --split test.")
+        raise UsageError("ECCV Caption covers only the test split", hint="Use --split test.")
 
 
 def describe(session: Session, label: str, encoding: Manifest) -> JudgedLabel:

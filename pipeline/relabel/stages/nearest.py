@@ -50,7 +50,7 @@ def search_labels(
     names = list(labels) or [name for name in encoded if config.source(name).spec.kind != "baseline"]
     if not names:
         where = str(session.folder("encodings", split))
-        raise MissingError("nothing is encoded", where=where, todo=f"Run {session.command('encode', split=split)}.")
+        raise MissingError("nothing is encoded", where=where, hint=f"Run {session.command('encode', split=split)}.")
     rows = corpus.split_rows(split)
     session.note_once(f"searching {config.ingest.dataset}, split {split}: {len(rows):,} captions")
     query = text if text is not None else corpus.find_row(str(caption_id), rows)
@@ -115,7 +115,7 @@ def _choose_gate(session: Session, label: str, encoded: Sequence[str], text: str
         sources = session.config.with_parts(name)
         if sources[name].spec.fast and (text is None or all(one.supports("query") is None for one in sources.values())):
             return name
-    raise UsageError(f"{label} scores pair by pair and needs a gate", todo="Encode a label of vectors or features.")
+    raise UsageError(f"{label} scores pair by pair and needs a gate", hint="Encode a label of vectors or features.")
 
 
 def _best(

@@ -66,8 +66,8 @@ def open_set(session: Session, name: str, labels: Iterable[str]) -> TextSet:
         captions = dict(zip(corpus.caption_ids, corpus.texts, strict=True)) if corpus else {}
         judged = evaluation_file(Path(name), session.config.judge.statistic, captions)
     else:
-        todo = f"{choices(name, judged_names())} Or pass a file ({', '.join(JUDGEMENT_FILES)})."
-        raise UsageError(f"no evaluation set {name!r}", todo=todo)
+        hint = f"{choices(name, judged_names())} Or pass a file ({', '.join(JUDGEMENT_FILES)})."
+        raise UsageError(f"no evaluation set {name!r}", hint=hint)
     texts = TextSet(judged, judged.open(session.runtime.data))
     return replace(texts, labels=[_scored_set(session, texts, label) for label in labels])
 

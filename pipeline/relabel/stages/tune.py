@@ -56,7 +56,7 @@ def check_human_scores(session: Session) -> None:
     """Raise UsageError unless the captions of the dataset have human scores."""
     if namespace(session) != "coco":
         problem = f"only captions of coco have human scores, not those of {session.config.ingest.dataset}"
-        raise UsageError(problem, todo="Add `--dataset coco`. The model can label any captions.")
+        raise UsageError(problem, hint="Add `--dataset coco`. The model can label any captions.")
 
 
 def model_job(session: Session, name: str, recipe: Recipe, out: Path | None = None) -> Job:

@@ -61,11 +61,11 @@ def verify(paths: Sequence[Path], progress: Progress = SILENT) -> Findings:
     findings, files, seen = Findings(), list[_Wanted](), set[tuple[int, int]]()
     for path in paths:
         if not path.is_dir():
-            raise MissingError("no such folder", where=str(path), todo="Pass another folder, or build labels first.")
+            raise MissingError("no such folder", where=str(path), hint="Pass another folder, or build labels first.")
         files += _walk(path, findings, seen)
     with progress.bar("verify", sum(accepted[0].bytes for _, accepted, _ in files), "bytes") as bar:
-        for file, accepted, todo in files:
-            _read(file, accepted, todo, findings)
+        for file, accepted, hint in files:
+            _read(file, accepted, hint, findings)
             bar.advance(accepted[0].bytes)
     return findings
 
@@ -116,19 +116,19 @@ def _artefact(folder: Path, findings: Findings) -> Iterator[_Wanted]:
         findings.problems.append(Problem("stray", str(path), "not in the manifest. Delete it, or move it elsewhere."))
 
 
-def _read(file: Path, accepted: list[FileEntry], todo: str, findings: Findings) -> None:
+def _read(file: Path, accepted: list[FileEntry], hint: str, findings: Findings) -> None:
     """Compare the content of one file with the accepted contents."""
     try:
         size = size_of(file)
         # The hash is not needed if the size differs.
         actual = FileEntry(sha256_file(file) if any(size == entry.bytes for entry in accepted) else "?", size)
     except FileNotFoundError:
-        findings.problems.append(Problem("missing", str(file), todo))
+        findings.problems.append(Problem("missing", str(file), hint))
     except OSError as error:
-        findings.problems.append(Problem("unreadable", str(file), f"{error.strerror}. {todo}"))
+        findings.problems.append(Problem("unreadable", str(file), f"{error.strerror}. {hint}"))
     else:
         findings.files += 1
         findings.bytes += actual.bytes
         if actual not in accepted:
-            difference = f"expected {' or '.join(map(str, accepted))}, found {actual}. {todo}"
+            difference = f"expected {' or '.join(map(str, accepted))}, found {actual}. {hint}"
             findings.problems.append(Problem("damaged", str(file), difference))

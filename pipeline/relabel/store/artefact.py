@@ -224,17 +224,17 @@ def check_place(out: Path, spec: Spec, replacing: Callable[[Manifest], None] = l
     """
     move_away = "Choose another name or folder, or move this one."
     if out.name in ("", ".."):
-        raise UsageError(f"{str(out)!r} cannot be the folder of an artefact", todo="Use a path that ends with a name.")
+        raise UsageError(f"{str(out)!r} cannot be the folder of an artefact", hint="Use a path that ends with a name.")
     if not os.path.lexists(out) or (out.is_dir() and not any(out.iterdir())):
         return
     try:
         manifest = read_manifest(out)
     except (MissingError, CheckError) as error:
-        raise CheckError(f"found something else ({error.problem})", where=str(out), todo=move_away) from error
+        raise CheckError(f"found something else ({error.problem})", where=str(out), hint=move_away) from error
     if manifest.kind != spec.kind or (spec.kind not in MODELS and manifest.name != spec.name):
         message = f"found {manifest.kind} {manifest.name}; only an older {spec.kind} {spec.name} would be replaced"
-        raise CheckError(message, where=str(out), todo=move_away)
+        raise CheckError(message, where=str(out), hint=move_away)
     for path in foreign_files(out, manifest.files):
         message = f"cannot replace the folder: {path.relative_to(out)} was not written by relabel"
-        raise CheckError(message, where=str(out), todo=f"Move {path} and run again.")
+        raise CheckError(message, where=str(out), hint=f"Move {path} and run again.")
     replacing(manifest)

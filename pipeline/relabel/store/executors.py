@@ -61,7 +61,7 @@ def make_elsewhere(steps: Steps, work: Work, call: Call, runtime: Runtime) -> No
             if type(error).__name__ not in ("BrokenProcessPool", "KilledWorker"):
                 raise
             problem = "a worker process was killed, probably because the memory was exhausted"
-            raise PartialError(problem, where=where, todo=AGAIN) from error
+            raise PartialError(problem, where=where, hint=AGAIN) from error
 
 
 def make_share(steps: Steps, work: Work, share: tuple[int, int], runtime: Runtime) -> None:
@@ -76,7 +76,7 @@ def make_share(steps: Steps, work: Work, share: tuple[int, int], runtime: Runtim
             return
         if missing := step.missing(work):
             problem = f"{len(missing):,} of {len(step.tasks):,} files are missing, first {missing[0].file}"
-            raise PartialError(problem, where=step.title, todo="Run it again after the other shares have finished.")
+            raise PartialError(problem, where=step.title, hint="Run it again after the other shares have finished.")
 
 
 _prepared: dict[str, tuple[dict[str, Task], Steps, Work]] = {}  # by run
@@ -100,13 +100,13 @@ def make_file(call: Call, runtime: Runtime, file: str) -> None:
 def _prepare(call: Call, runtime: Runtime) -> tuple[dict[str, Task], Steps, Work]:
     """Prepare a job in a worker: an empty dict for its tasks, its steps and its work folder."""
     if not call.folder.is_dir():
-        todo = "All workers need the same files under the same path; use --workers on one machine."
-        raise MissingError("a worker cannot find the work folder", where=str(call.folder), todo=todo)
+        hint = "All workers need the same files under the same path; use --workers on one machine."
+        raise MissingError("a worker cannot find the work folder", where=str(call.folder), hint=hint)
     spec, steps = call.prepare(runtime)
     if spec.fingerprint != call.fingerprint:
         problem = f"a worker would build {spec.kind} {spec.name} with a different fingerprint"
-        todo = "All workers need the same version of relabel, captions, files and models."
-        raise CheckError(problem, where=str(call.folder), todo=todo)
+        hint = "All workers need the same version of relabel, captions, files and models."
+        raise CheckError(problem, where=str(call.folder), hint=hint)
     work = Work(call.folder)
     return {}, steps(work), work
 
@@ -161,8 +161,8 @@ def _cluster(address: str) -> Iterator[Executor]:
         client = Client(address, set_as_default=False, timeout=_CONNECT)
         client.wait_for_workers(1, _PATIENCE)
     except (OSError, TimeoutError, ValueError, RuntimeError) as error:
-        todo = "Start `dask scheduler`, and workers with `dask worker ADDRESS`."
-        raise MissingError(f"no Dask scheduler with workers responds ({error})", where=address, todo=todo) from error
+        hint = "Start `dask scheduler`, and workers with `dask worker ADDRESS`."
+        raise MissingError(f"no Dask scheduler with workers responds ({error})", where=address, hint=hint) from error
     with client:
         yield client.get_executor(pure=False, retries=3)
 
@@ -190,7 +190,7 @@ def _run(pool: Executor, make: Callable[[str], None], runtime: Runtime, step: St
     while missing := step.missing(work):
         if time.monotonic() - begun > _PATIENCE:
             problem = "written by a worker, but not visible to this process"
-            raise PartialError(problem, where=missing[0].file, todo=AGAIN)
+            raise PartialError(problem, where=missing[0].file, hint=AGAIN)
         time.sleep(0.5)
 
 

@@ -143,7 +143,7 @@ def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
     try:
         body = read_file(path)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise MissingError(f"no {kind or 'artefact'} here", where=str(folder), todo="Build it first.") from error
+        raise MissingError(f"no {kind or 'artefact'} here", where=str(folder), hint="Build it first.") from error
     except OSError as error:
         raise system_error(error, path) from error
     manifest = _parse(body, str(path))
@@ -155,21 +155,21 @@ def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
 # Cached, because a command opens the same few artefacts many times.
 @lru_cache(maxsize=1024)
 def _parse(content: bytes, where: str) -> Manifest:
-    todo = "Delete the folder and run again."
+    hint = "Delete the folder and run again."
     try:
         text = content.decode()
         body = json.loads(text)
         # Checked first, because other formats may have other fields.
         if body["format"] != (expected := version_of("manifest")):
-            raise CheckError(f"expected format {expected}, found format {body['format']}", where=where, todo=todo)
+            raise CheckError(f"expected format {expected}, found format {body['format']}", where=where, hint=hint)
         body.pop("digest")
         manifest = Manifest(**body | {"files": {check_name(n): FileEntry(**e) for n, e in body["files"].items()}})
         # The text includes a digest of the values, so it differs after any change.
         as_written = text == manifest.to_json()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckError(f"not a manifest ({error})", where=where, todo=todo) from error
+        raise CheckError(f"not a manifest ({error})", where=where, hint=hint) from error
     if not as_written:
-        raise CheckError("the manifest was changed after it was written", where=where, todo=todo)
+        raise CheckError("the manifest was changed after it was written", where=where, hint=hint)
     return manifest
 
 
@@ -178,13 +178,13 @@ def open_artefact(folder: Path, kind: str, command: str = "again", content: bool
 
     `command`: command that builds the artefact, for messages. `content`: whether to compare the sha256 of every file.
     """
-    manifest, todo = read_manifest(folder, kind), f"Delete the folder and run {command}."
+    manifest, hint = read_manifest(folder, kind), f"Delete the folder and run {command}."
     for name, entry in manifest.files.items():
         path = folder / name
         if not path.exists() or path.stat().st_size != entry.bytes:
-            raise CheckError(f"{name} is missing or does not have {entry.bytes} bytes", where=str(folder), todo=todo)
+            raise CheckError(f"{name} is missing or does not have {entry.bytes} bytes", where=str(folder), hint=hint)
         if content and sha256_file(path) != entry.sha256:
-            raise CheckError(f"{name} was changed after it was written", where=str(folder), todo=todo)
+            raise CheckError(f"{name} was changed after it was written", where=str(folder), hint=hint)
     return manifest
 
 

@@ -23,8 +23,8 @@ def import_faiss() -> Any:
     try:
         import faiss
     except ModuleNotFoundError as error:
-        todo = "Run `pip install 'relabel-itr[cpu]'`, or 'relabel-itr[gpu]' on a machine with a CUDA GPU."
-        raise MissingError("faiss is not installed; vector indexes need it", todo=todo) from error
+        hint = "Run `pip install 'relabel-itr[cpu]'`, or 'relabel-itr[gpu]' on a machine with a CUDA GPU."
+        raise MissingError("faiss is not installed; vector indexes need it", hint=hint) from error
     return faiss
 
 
@@ -38,8 +38,8 @@ def make_index(factory: str, width: int, by_id: bool = False) -> Any:
     faiss = import_faiss()
     # faiss aborts the process for a graph without links, so these strings are rejected here.
     if _BAD_INDEX.search(factory):
-        todo = "Use numbers from 1 to 9,999,999, and 2 to 999 links for a graph."
-        raise UsageError(f"faiss cannot build index {factory[:_SHOWN]!r}", todo=todo)
+        hint = "Use numbers from 1 to 9,999,999, and 2 to 999 links for a graph."
+        raise UsageError(f"faiss cannot build index {factory[:_SHOWN]!r}", hint=hint)
     structure, _, search_parameters = factory.partition(";")
     # Only inverted lists store ids themselves.
     wrapped = by_id and structure and not re.search("IVF|IDMap", structure)
@@ -95,4 +95,4 @@ def _index_errors(factory: str) -> Iterator[None]:
         # faiss prefixes messages with a C++ file, a line number and the failed condition.
         reason = re.split(r"\.(?:cpp|h):\d+: (?:Error: .* failed: )?", str(error))[-1]
         message = f"faiss rejects index {factory[:_SHOWN]!r}: {reason}"
-        raise UsageError(message, todo="Use `Flat` for exact search.") from error
+        raise UsageError(message, hint="Use `Flat` for exact search.") from error

@@ -63,8 +63,8 @@ def open_lookup(path: str | Path, verify: bool = False) -> Lookup:
     if isinstance(path, str) and path.startswith(SCHEME):
         path = fetch_folder(path, DESCRIPTION)
     folder = Path(path).resolve()
-    todo = "Make a lookup with `relabel export lookup`."
-    about = read_description(Description, folder / DESCRIPTION, todo, verify)
+    hint = "Make a lookup with `relabel export lookup`."
+    about = read_description(Description, folder / DESCRIPTION, hint, verify)
     # Check sizes first, to fail before a wrong file is read.
     arrays = {name: map_array(folder / f"{name}.npy", a.dtype, a.shape) for name, a in about.arrays.items()}
     if verify:
@@ -303,8 +303,8 @@ class Lookup(LookupRows):
         """
         about = self.about.neighbours
         if about is None:
-            todo = "Run `relabel neighbours`, then export again."
-            raise ValueError(f"{self.about.label}: this lookup was exported without neighbours. {todo}")
+            hint = "Run `relabel neighbours`, then export again."
+            raise ValueError(f"{self.about.label}: this lookup was exported without neighbours. {hint}")
         width, (first, stop) = int(about["width"]), about["rows"]
         k = width if k is None else k
         if not 0 < k <= width:

@@ -77,7 +77,7 @@ def open_input(params: IngestParams, runtime: Runtime, row_ids: list[RowIds] | N
         form, files = find_files(path, form, params.encoding)
     elif form != "coco":
         message = f"no captions for dataset {params.dataset}"
-        raise UsageError(message, where="ingest", todo="Pass a file or folder of captions with --path.")
+        raise UsageError(message, where="ingest", hint="Pass a file or folder of captions with --path.")
     scan = params.ids in ("caption", "position")
     only = {"captions_per_image": "scan", "columns": "csv", "records": "json"} | ({"ids": "scan"} if scan else {})
     for key, wanted in only.items():
@@ -85,9 +85,9 @@ def open_input(params: IngestParams, runtime: Runtime, row_ids: list[RowIds] | N
         if getattr(params, key) and form != wanted:
             raise UsageError(f"{key} {getattr(params, key)} is for the format {wanted}, not {form}", where="ingest")
     if row_ids is not None and (path is None or not path.is_file() or form not in _ROWS):
-        todo = "Read the captions, for example with pandas, and pass the table to relabel.label or relabel.ingest."
+        hint = "Read the captions, for example with pandas, and pass the table to relabel.label or relabel.ingest."
         problem = "ids by row are available only for a table in memory, or for one Parquet or Arrow file"
-        raise UsageError(problem, where=str(path or params.dataset), todo=todo)
+        raise UsageError(problem, where=str(path or params.dataset), hint=hint)
     params = params.model_copy(update={"format": form})
     if path is None or form == "coco":
         source = _open_coco(params, runtime)
@@ -213,8 +213,8 @@ def _open(
     except CheckError as error:
         if model:
             existing = ", ".join([*container.example][:20])
-            error.todo = f"{model} has it; this file has {existing}. Name columns that all files have, or move files "
-            error.todo += "without captions away."
+            error.hint = f"{model} has it; this file has {existing}. Name columns that all files have, or move files "
+            error.hint += "without captions away."
         raise
     return container, replace(columns, unique=columns.unique or given.unique or given.image_id == KEY)
 

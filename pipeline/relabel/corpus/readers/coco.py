@@ -32,7 +32,7 @@ def coco_files(folder: Path) -> list[Path]:
     # COCO's archives contain a folder with this name.
     inner = folder / "annotations"
     paths = [(inner if inner.is_dir() else folder) / name for name in FILES]
-    return [check_regular(path, todo="Download it with `relabel fetch coco-captions`.") for path in paths]
+    return [check_regular(path, hint="Download it with `relabel fetch coco-captions`.") for path in paths]
 
 
 def open_coco(paths: Sequence[Path], splitter: Splitter, memory: int = _MEMORY) -> list[Container]:

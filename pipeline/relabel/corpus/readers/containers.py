@@ -86,7 +86,7 @@ def decode(blocks: Iterable[bytes], encoding: str | None, where: Path | str) -> 
             yield text
     except CheckError as error:
         if encoding is None and error.problem.startswith("not UTF"):
-            error.todo = "Set the encoding with --set ingest.encoding=NAME, such as latin-1, gb18030 or utf-16-le."
+            error.hint = "Set the encoding with --set ingest.encoding=NAME, such as latin-1, gb18030 or utf-16-le."
         raise
 
 
@@ -135,14 +135,14 @@ def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], 
     usual_one = "\t" if ".tsv" in path.suffixes and "\t" in first else "," if names else None
     separator: str = delimiter or usual_one or max(",\t;|", key=lambda one: (usual(columns(one)), len(columns(one))))
     if params.columns and usual(columns(separator)) == 2:
-        raise CheckError("the first line is a header", where=f"{path}:{start}", todo="Remove --columns.")
+        raise CheckError("the first line is a header", where=f"{path}:{start}", hint="Remove --columns.")
     spaced = columns(separator)[1:]
     space = separator.strip() != "" and bool(spaced) and all(name[:1] == " " for name in spaced)
     # Programs that quote fields do not write spaces around them.
     quotes = quotes and not (space and separator == "|")
     headless = bool(names)
 
-    todo = "If quotes are part of the captions, pass --set ingest.quotes=false." if quotes else None
+    quote_hint = "If quotes are part of the captions, pass --set ingest.quotes=false." if quotes else None
     escapes = " Inside a quoted field, double each quote instead of escaping it with a backslash." if quotes else ""
 
     hint = "" if headless else " If the first line is not a header, name the columns, as in --columns caption,url."
@@ -158,7 +158,7 @@ def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], 
                     header, names = row, [name.strip() for name in row]
                     if repeated := [name for name in names if names.count(name) > 1]:
                         raise CheckError(
-                            f"column {repeated[0]!r} appears twice", where=f"{path}:{line}", todo=hint.strip()
+                            f"column {repeated[0]!r} appears twice", where=f"{path}:{line}", hint=hint.strip()
                         )
                 elif row == header:
                     bad("header in the middle of the file", f"{path}:{line}")
@@ -169,11 +169,11 @@ def open_csv(path: Path, params: IngestParams, usual: Callable[[Sequence[str]], 
                     # Line breaks inside fields are common only in files with a header and commas or semicolons.
                     suspicious = quotes and (headless or separator not in ",;")
                     if suspicious and any("\n" in field and separator in field for field in row):
-                        raise CheckError("a quoted field spans several rows", where=f"{path}:{line}", todo=todo)
+                        raise CheckError("a quoted field spans several rows", where=f"{path}:{line}", hint=quote_hint)
                     yield line, row
                 line = line + 1 if reader is None else start + reader.line_num
         except csv.Error as error:
-            raise CheckError(f"not CSV: {error}.{escapes}", where=f"{path}:{line}", todo=todo) from error
+            raise CheckError(f"not CSV: {error}.{escapes}", where=f"{path}:{line}", hint=quote_hint) from error
 
     remaining = rows()
     if (one := next(remaining, None)) is None:
@@ -226,8 +226,8 @@ def open_json(path: Path, encoding: str | None, memory: int) -> Any:
     for text in read_texts(path, encoding):
         parts.append(text)
         if (left := left - len(text)) < 0:
-            todo = "Increase --memory, or convert it to JSON lines or Parquet, which are read in batches."
-            raise CheckError(f"JSON of more than {limit:,} characters", where=str(path), todo=todo)
+            hint = "Increase --memory, or convert it to JSON lines or Parquet, which are read in batches."
+            raise CheckError(f"JSON of more than {limit:,} characters", where=str(path), hint=hint)
     return parse_json("".join(parts), str(path))
 
 
@@ -280,8 +280,8 @@ def _of_parquet(path: Path, paths: Sequence[Sequence[Step]], memory: int) -> Ite
     for group in range(plain.num_row_groups):
         size = sum(plain.metadata.row_group(group).column(n).total_uncompressed_size for n in wanted)
         if size > memory // 2:
-            todo = "Increase --memory, or write the file with smaller row groups."
-            raise CheckError(f"row group {group} unpacks to {size:,} bytes", where=str(path), todo=todo)
+            hint = "Increase --memory, or write the file with smaller row groups."
+            raise CheckError(f"row group {group} unpacks to {size:,} bytes", where=str(path), hint=hint)
         # A dictionary of a few kilobytes may decode to gigabytes of text, so its longest entry is checked first.
         head = next(coded.iter_batches(1, row_groups=[group], columns=leaves), None)
         large = head is not None and any(_longest(array) * _ROWS > 4 * LONGEST for array in head.columns)

@@ -76,8 +76,8 @@ def _format_of_one(path: Path, encoding: str | None) -> Format:
     """Return the format of a single file."""
     form = _format_of(path, encoding)
     if form == "packed":
-        todo = "Unpack it, or save it as CSV; .gz files can be read."
-        raise CheckError("compressed files and workbooks cannot be read", where=str(path), todo=todo)
+        hint = "Unpack it, or save it as CSV; .gz files can be read."
+        raise CheckError("compressed files and workbooks cannot be read", where=str(path), hint=hint)
     if form == "parquet" and _is_metadata(path):
         return "img2dataset"
     # A single text file is a table of captions: its name is not that of an image.
@@ -124,12 +124,12 @@ def _unclear(path: Path, found: Mapping[str, Sequence[Path]]) -> NoReturn:
     """Raise UsageError for files of several formats, or of an unknown one."""
     several = f"files of several formats: {', '.join(found)}"
     problem = several if len(found) > 1 else "no captions in a known format"
-    todo = f"Set the format with --format: one of {', '.join(get_args(Format))}."
+    hint = f"Set the format with --format: one of {', '.join(get_args(Format))}."
     if found:
         # Name only a few files of each format, because there may be thousands.
         names = [f"{kind}: {', '.join(name_below(file, path) for file in files[:5])}" for kind, files in found.items()]
-        problem, todo = f"{problem} ({'; '.join(names)})", f"{todo} Files of other formats are then ignored."
-    raise UsageError(problem, where=str(path), todo=todo)
+        problem, hint = f"{problem} ({'; '.join(names)})", f"{hint} Files of other formats are then ignored."
+    raise UsageError(problem, where=str(path), hint=hint)
 
 
 def table_files(path: Path, endings: Sequence[str]) -> list[Path]:
@@ -188,13 +188,13 @@ def splits_of_names(files: Sequence[Path], root: Path, params: IngestParams) -> 
     without = [file for file in files if file not in splits]
     if without and (root / _SPLITS).is_file():
         names = sorted({file.relative_to(root).parts[0] for file in without})
-        todo = f"Map them, as in --set 'ingest.split_names={{{names[0]}: val}}', or use one split with --in-split."
-        raise CheckError(f"unknown splits: {', '.join(names)}", where=str(root / _SPLITS), todo=todo)
+        hint = f"Map them, as in --set 'ingest.split_names={{{names[0]}: val}}', or use one split with --in-split."
+        raise CheckError(f"unknown splits: {', '.join(names)}", where=str(root / _SPLITS), hint=hint)
     if splits and without:
         first, other = name_below(without[0], root), name_below(next(iter(splits)), root)
         message = f"the name of {first} contains no split, but that of {other} does"
-        todo = "Pass --in-split, or map the other names, as in --set 'ingest.split_names={NAME: val}'."
-        raise UsageError(message, where=str(root), todo=todo)
+        hint = "Pass --in-split, or map the other names, as in --set 'ingest.split_names={NAME: val}'."
+        raise UsageError(message, where=str(root), hint=hint)
     return splits
 
 

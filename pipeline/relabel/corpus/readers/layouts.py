@@ -100,7 +100,7 @@ class Columns:
         named = (params.caption_id_column, image, text, params.split_column)
         return cls(*named, params.in_split, params.image_per_row)
 
-    def find(self, example: Mapping[str, Any], where: str, hint: str = "", annotations: bool = False) -> Columns:
+    def find(self, example: Mapping[str, Any], where: str, header_hint: str = "", annotations: bool = False) -> Columns:
         """Find the columns of records. `example`: values by name. `annotations`: True if `id` names captions."""
 
         def column(option: str, given: str | None, usual: Sequence[str], required: str = "") -> str | None:
@@ -110,11 +110,11 @@ class Columns:
             if not (given or required):
                 return None
             problem = f"no column {given!r}" if given else f"no column of {required}"
-            todo = _describe(example, given or usual[0], option)
-            todo += "" if given else f" Name the column with --{option}-column NAME."
+            hint = _describe(example, given or usual[0], option)
+            hint += "" if given else f" Name the column with --{option}-column NAME."
             # Tables without image ids often have one image per row.
-            todo += " If every row is an image, pass --image-per-row." if option == "image-id" else ""
-            raise CheckError(problem, where=where, todo=todo + hint)
+            hint += " If every row is an image, pass --image-per-row." if option == "image-id" else ""
+            raise CheckError(problem, where=where, hint=hint + header_hint)
 
         text = self._texts(example) or (str(column("text", ",".join(self.text) or None, TEXT_NAMES, "captions")),)
         image = None if self.image_per_row else column("image-id", self.image_id, IMAGE_NAMES, "image ids")
@@ -130,9 +130,9 @@ class Columns:
         unique, status = isinstance(record, dict), None
         if image and isinstance(record, dict):
             if "path" not in record:
-                todo = "Name a field with --image-id-column, or pass --image-per-row if every row is an image."
+                hint = "Name a field with --image-id-column, or pass --image-per-row if every row is an image."
                 fields = ", ".join(f"{image}.{name}" for name in record)
-                raise CheckError(f"{image!r} is an object", where=where, todo=f"It has {fields}. {todo}")
+                raise CheckError(f"{image!r} is an object", where=where, hint=f"It has {fields}. {hint}")
             image = f"{image}.path"
         names = {_normal(name): name for name in example}
         if {"key", STATUS} <= set(names):
@@ -291,9 +291,9 @@ def as_list(text: str, where: str, ids: bool = False) -> list[str | None] | None
     while at < end or body[-1] not in "])}":
         one = _QUOTED.match(body, at, end) if body[-1] in "])}" else None
         if one is None or not (ids or one[1][0] in "'\"Nn"):
-            todo = "Correct it, or pass --set ingest.lists=false if brackets are part of the text."
+            hint = "Correct it, or pass --set ingest.lists=false if brackets are part of the text."
             problem = f"looks like a list of {'ids' if ids else 'captions'}, but does not parse: {short(text)}"
-            raise CheckError(problem, where=where, todo=todo)
+            raise CheckError(problem, where=where, hint=hint)
         items.append(None if one[1][0] in "Nn" else _unquoted(one[1]))
         at = one.end()
     return items
@@ -319,8 +319,8 @@ def records_of(body: Any, name: str, params: IngestParams, bad: Bad) -> tuple[It
     if isinstance(body, list):
         return _objects(body, place, name, bad), ""
     if not isinstance(body, dict):
-        todo = "Name the key of the records with --set ingest.records=KEY."
-        raise CheckError(f"expected records, found {type(body).__name__}", where=f"{name}: {place}".strip(), todo=todo)
+        hint = "Name the key of the records with --set ingest.records=KEY."
+        raise CheckError(f"expected records, found {type(body).__name__}", where=f"{name}: {place}".strip(), hint=hint)
     values, split = _columns(body, name) or _by_image(body, name), body.get(_usual(SPLIT_NAMES, body) or "")
     rows = _objects(values or [body], place, name, bad)
     if not values:
@@ -345,8 +345,8 @@ def _under_keys(
         return None
     chosen = parts[0] if len(parts) == 1 else "annotations"
     if chosen not in parts:
-        todo = "Name one with --set ingest.records=KEY."
-        raise CheckError(f"captions under several keys: {', '.join(parts)}", where=name, todo=todo)
+        hint = "Name one with --set ingest.records=KEY."
+        raise CheckError(f"captions under several keys: {', '.join(parts)}", where=name, hint=hint)
     if isinstance(body[chosen], dict):
         return records_of(body[chosen], name, params, bad)
     rows = _objects(_with_splits(body, chosen, name, params), f"{chosen}[", name, bad)
@@ -380,7 +380,7 @@ def _is_by_image(body: Mapping[str, Any], name: str) -> bool:
         return len(captions) == len(values) < 2 * words and not (parts or _known(body))
     if name and (other_keys := [key for key in body if key not in images]):
         problem = f"some keys are not images: {', '.join(other_keys[:5])}"
-        raise CheckError(problem, where=name, todo="Remove them, or write a list of records with image and caption.")
+        raise CheckError(problem, where=name, hint="Remove them, or write a list of records with image and caption.")
     return True
 
 
@@ -471,6 +471,6 @@ def _with_splits(body: Mapping[str, Any], chosen: str, name: str, params: Ingest
                 one | {"split": splits.get(str(one.get(image)))} if isinstance(one, dict) else one for one in records
             ]
     if "splits" in body:
-        todo = "Write the split into each record, or set one for all with --in-split."
-        raise CheckError("'splits' is outside the records and cannot be read", where=name, todo=todo)
+        hint = "Write the split into each record, or set one for all with --in-split."
+        raise CheckError("'splits' is outside the records and cannot be read", where=name, hint=hint)
     return records

@@ -50,11 +50,11 @@ def fetch_captions(params: IngestParams, data: Path, progress: Progress = SILENT
     except RelabelError:
         raise
     except (FileNotFoundError, FileExistsError, ImportError, ValueError) as error:
-        raise MissingError(str(error), where=where, todo="Check the URL, or pass a pattern.") from error
+        raise MissingError(str(error), where=where, hint="Check the URL, or pass a pattern.") from error
     # The errors of file systems do not have a common base class.
     except Exception as error:
-        todo = "Check your credentials and connection, and run the command again. Complete files are kept."
-        raise PartialError(f"{type(error).__name__}: {error}", where=where, todo=todo) from error
+        hint = "Check your credentials and connection, and run the command again. Complete files are kept."
+        raise PartialError(f"{type(error).__name__}: {error}", where=where, hint=hint) from error
     for other in copies.parent.iterdir():
         if other != copies:
             shutil.rmtree(other)

@@ -83,9 +83,9 @@ class Rules:
         given = Columns.given(self.params)
         if given.find(earlier, where) != given.find(self._example, where):
             late = ", ".join(name for name in example if name not in earlier)
-            todo = "Add it to all records, or name the columns to read: --text-column, --image-id-column, --in-split, "
-            todo += "or --set 'ingest.caption_id_column=\"\"'."
-            raise CheckError(f"earlier records do not have the column {late}", where=where, todo=todo)
+            hint = "Add it to all records, or name the columns to read: --text-column, --image-id-column, --in-split, "
+            hint += "or --set 'ingest.caption_id_column=\"\"'."
+            raise CheckError(f"earlier records do not have the column {late}", where=where, hint=hint)
 
     def bad(self, reason: str, where: str) -> None:
         """Count a record that is left out, or raise CheckError if `bad_records` is "error"."""
@@ -94,7 +94,7 @@ class Rules:
 
     def _count(self, reason: str, where: str) -> None:
         if self.params.bad_records == "error":
-            raise CheckError(reason, where=where, todo="To leave such records out, set ingest.bad_records=skip.")
+            raise CheckError(reason, where=where, hint="To leave such records out, set ingest.bad_records=skip.")
         count, first = self.left_out.get(reason, (0, where))
         self.left_out[reason] = count + 1, first
 
@@ -105,8 +105,8 @@ class Rules:
             reasons = "; ".join(f"{n:,} {reason} (first: {where})" for reason, (n, where) in self.left_out.items())
             total = self._bad + self._records
             problem = f"{self._bad:,} of {total:,} captions cannot be read: {reasons}"
-            todo = f"Check the format, separator and columns: {self.note}."
-            raise CheckError(problem, where=str(self.files[self._file]), todo=todo)
+            hint = f"Check the format, separator and columns: {self.note}."
+            raise CheckError(problem, where=str(self.files[self._file]), hint=hint)
 
     def finish(self) -> None:
         """Raise CheckError for unknown names of splits; warn about images in several folders."""
@@ -118,11 +118,11 @@ class Rules:
         if unknown := [name for name in self._names if split_of(name, self.params.split_names) is None]:
             counts = ", ".join(f"{name!r} {count:,}" for name, count in self._names.most_common())
             name = unknown[0] if unknown[0].isidentifier() else json.dumps(unknown[0], ensure_ascii=False)
-            todo = f"Map them, as in --set 'ingest.split_names={{{name}: val}}', or use one split with --in-split."
+            hint = f"Map them, as in --set 'ingest.split_names={{{name}: val}}', or use one split with --in-split."
             raise CheckError(
                 f"unknown split {unknown[0]!r}; there are {counts}",
                 where=str(self.params.path or self.params.dataset),
-                todo=todo,
+                hint=hint,
             )
 
     def _captions_of(
@@ -139,8 +139,8 @@ class Rules:
         """Yield the captions of a record from its values."""
         if status not in (SUCCESS, None):
             if not str(status).startswith("failed"):
-                todo = "Rename the column status if it is not the status of a download."
-                raise CheckError(f"status {status!r} is not one of img2dataset's", where=where, todo=todo)
+                hint = "Rename the column status if it is not the status of a download."
+                raise CheckError(f"status {status!r} is not one of img2dataset's", where=where, hint=hint)
             # Counted, but not as bad: a failed download is not an error of the file.
             self._count(f"image not downloaded: {status}", where)
             self._end_row([None], False)
@@ -163,9 +163,9 @@ class Rules:
         if not named:
             self.bad("record without an image", where)
         if len(named) == len(captions) > 1:
-            todo = "Write a record for each image."
+            hint = "Write a record for each image."
             problem = f"{len(named)} images and {len(captions)} captions: unclear which belong together"
-            raise CheckError(problem, where=where, todo=todo)
+            raise CheckError(problem, where=where, hint=hint)
         for name, position in named:
             image = namespaced(self.params.prefix, self._prefix + name if name else name)
             start = self._counts.get(image, 0) if position is None else position
@@ -207,7 +207,7 @@ class Rules:
         much = self._characters > max(self.memory // 4, _AVERAGE * self._captions)
         if much or self._captions * _BYTES > self.memory:
             problem = f"{self._captions:,} captions of {self._characters:,} characters do not fit into the memory"
-            raise CheckError(problem, where=where, todo="Increase --memory.")
+            raise CheckError(problem, where=where, hint="Increase --memory.")
 
     def _split(self, value: Any, where: str) -> str:
         """Return the split of a record. Unknown names are reported by `finish`."""
@@ -230,8 +230,8 @@ class Rules:
             elif name in EMPTY:
                 name = ""
             if not name and (columns.image_id or "").endswith(".path"):
-                todo = "Name another column with --image-id-column, or pass --image-per-row if every row is an image."
-                raise CheckError("an image without a path", where=where, todo=todo)
+                hint = "Name another column with --image-id-column, or pass --image-per-row if every row is an image."
+                raise CheckError("an image without a path", where=where, hint=hint)
             at = _POSITION.fullmatch(name) if "#" in name else None
             images.append((at[1], int(at[2])) if at else (name, None))
         return images
@@ -245,8 +245,8 @@ class Rules:
         if not isinstance(ids, list) or len(ids) != count:
             raise CheckError(f"{key!r}: expected a list of {count} ids, one per caption", where=where)
         if len(images) > 1:
-            todo = f"Rename the column {key} to generate ids from image and position instead."
-            raise CheckError("one caption id for a caption of several images", where=where, todo=todo)
+            hint = f"Rename the column {key} to generate ids from image and position instead."
+            raise CheckError("one caption id for a caption of several images", where=where, hint=hint)
         return [namespaced(self.params.prefix, self._prefix + identifier(one, key, where)) for one in ids]
 
     def _meet(self, image: str, name: str, columns: Columns, number: int | str, where: str) -> None:
@@ -270,9 +270,9 @@ class Rules:
             ways += ["--ids shard"] if file != self._file and columns.unique else []
             ways += ["--ids folder"] if earlier.parent != current.parent else []
         action = f"pass {' or '.join(ways)}" if ways else "give each its own name"
-        todo = f"If they are different images, {action}."
+        hint = f"If they are different images, {action}."
         place = f"{earlier}: row {first}" if isinstance(first, int) else f"{earlier}: {first}"
-        raise CheckError(f"image {image} is also in another record ({place})", where=where, todo=todo)
+        raise CheckError(f"image {image} is also in another record ({place})", where=where, hint=hint)
 
 
 def file_prefix(file: Path, root: str, ids: str) -> str:

@@ -25,7 +25,7 @@ def scan_files(folder: Path) -> list[Path]:
         name = _name(path)
         first = by_split.setdefault(split_of(name, {}) or name, path)
         if first != path and (_name(first), name) != ("testall", "test"):
-            raise UsageError(f"{first.name} and {path.name} belong to one split", where=str(folder), todo="Keep one.")
+            raise UsageError(f"{first.name} and {path.name} belong to one split", where=str(folder), hint="Keep one.")
     if not by_split:
         raise MissingError("no *_caps.txt in this folder", where=str(folder))
     return sorted(by_split.values())
@@ -62,8 +62,8 @@ def _names(path: Path, count: int, ids: str, size: int | None) -> list[tuple[str
     if ids == "image":
         images = _image_of_line(ids_file(path), listed, count, size)
     elif size is None:
-        todo = "Set captions_per_image (usually 5)."
-        raise UsageError("the number of captions per image is unknown", where=str(path), todo=todo)
+        hint = "Set captions_per_image (usually 5)."
+        raise UsageError("the number of captions per image is unknown", where=str(path), hint=hint)
     elif count % size:
         raise CheckError(f"{count:,} captions are not a multiple of {size} per image", where=str(path))
     else:
@@ -85,9 +85,9 @@ def _image_of_line(path: Path, listed: Sequence[str], count: int, size: int | No
         raise CheckError(f"expected {count:,} ids, one per caption, or {also}; found {len(listed):,}", where=str(path))
     # Distinct ids, one per caption, may be caption ids, or ids of images with one caption each.
     if each == 1 and size is None and len(set(listed)) == count:
-        todo = "For caption ids, set ids to caption, and captions_per_image. For images of one caption, set "
-        todo += "captions_per_image to 1."
-        raise CheckError("every id appears once: caption ids or image ids?", where=str(path), todo=todo)
+        hint = "For caption ids, set ids to caption, and captions_per_image. For images of one caption, set "
+        hint += "captions_per_image to 1."
+        raise CheckError("every id appears once: caption ids or image ids?", where=str(path), hint=hint)
     # In a list by image, each id appears once. In a list by caption, it appears once per caption of the image.
     per_id = (size or each) // each if size or each > 1 else None
     for image, repeats in Counter(listed).items():
@@ -100,8 +100,8 @@ def _image_of_line(path: Path, listed: Sequence[str], count: int, size: int | No
 def _read_ids(path: Path) -> list[str]:
     ids = ids_file(path)
     if not ids.is_file():
-        todo = "Add it, or set ids to position, and captions_per_image, to generate ids."
-        raise MissingError("missing file of ids", where=str(ids), todo=todo)
+        hint = "Add it, or set ids to position, and captions_per_image, to generate ids."
+        raise MissingError("missing file of ids", where=str(ids), hint=hint)
     listed = [line.strip() for line in read_lines(ids, None)]
     if "" in listed:
         raise CheckError("empty id", where=f"{ids}:{listed.index('') + 1}")

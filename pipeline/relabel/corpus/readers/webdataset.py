@@ -51,8 +51,8 @@ def open_tar(path: Path, params: IngestParams, bad: Bad) -> Container:
         keys = set[str]()
         for key, members in groupby(_members(path, _text_endings(text)), key=lambda member: member[0]):
             if key in keys:
-                todo = "Sort the members of the shard, as with tar --sort=name."
-                raise CheckError("members of the sample are not adjacent", where=f"{path}: {key}", todo=todo)
+                hint = "Sort the members of the shard, as with tar --sort=name."
+                raise CheckError("members of the sample are not adjacent", where=f"{path}: {key}", hint=hint)
             keys.add(key)
             sample = dict[str, bytes | None]()
             for _, ending, body in members:
@@ -89,8 +89,8 @@ def read_keys(path: Path, image_id: str | None = None) -> Iterator[tuple[str, st
         where = f"{path}: {key}.json"
         record = parse_object(next((body for _, _, body in members if body is not None), b"{}"), where)
         if image_id not in record:
-            todo = "Name another key of the JSON with --join, or join by the keys of the samples with --join key."
-            raise CheckError(f"no JSON object with {image_id!r}", where=where, todo=todo)
+            hint = "Name another key of the JSON with --join, or join by the keys of the samples with --join key."
+            raise CheckError(f"no JSON object with {image_id!r}", where=where, hint=hint)
         yield key, identifier(record[image_id], image_id, where)
 
 
@@ -156,7 +156,7 @@ def _record(
             value = parse_json("".join(decode([body], params.encoding, f"{where}.json")), f"{where}.json")
             record = value if isinstance(value, dict) else {"captions": value}
         except CheckError as error:
-            if error.todo:  # the encoding is wrong
+            if error.hint:  # the encoding is wrong
                 raise
             bad("JSON of a sample that does not parse", str(error))
             return None

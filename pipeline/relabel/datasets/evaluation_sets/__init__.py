@@ -113,7 +113,7 @@ def evaluation_set(name: str) -> EvaluationSet:
     """Import a set by name."""
     # Checked against the list first, because a name must not import any other module.
     if name not in set_names():
-        raise UsageError(f"no evaluation set {name!r}", todo=choices(name, set_names()))
+        raise UsageError(f"no evaluation set {name!r}", hint=choices(name, set_names()))
     module = import_module(f"{__name__}.{name.replace('-', '_')}")
     result: EvaluationSet = module.SET
     return result

@@ -35,7 +35,7 @@ def rated_captions(
         try:
             own, text = captions[image], captions[caption.partition("#")[0]][caption]
         except KeyError as error:
-            raise CheckError(f"{error} has no caption in {CAPTIONS}", where=where, todo="Fetch both again.") from None
+            raise CheckError(f"{error} has no caption in {CAPTIONS}", where=where, hint="Fetch both again.") from None
         if own_captions or caption not in own:
             references = [reference for name, reference in own.items() if (image, name) not in judged]
             yield Item([(f"{image} {caption}", references, text)], values, cluster=image)

@@ -27,5 +27,5 @@ def read_rows(
             values = [math.nan]
         if not all(map(math.isfinite, values)):
             problem = f"expected the columns {', '.join(columns)}, and a number in {' and '.join(numbers)}"
-            raise CheckError(problem, where=where, todo="Fetch it again.")
+            raise CheckError(problem, where=where, hint="Fetch it again.")
         yield where, row, values

@@ -122,7 +122,7 @@ class SideCarWork:
             raise CheckError(
                 f"{message}{self.lookup.about.split}; first {', '.join(missing)}",
                 where=self.params.shards or str(self.lookup.folder),
-                todo=f"Ingest{column} and encode the captions of these shards, choose another --split, --keys or "
+                hint=f"Ingest{column} and encode the captions of these shards, choose another --split, --keys or "
                 "--join, or pass --allow-missing to mark and count such keys.",
             )
         return counts, complete
@@ -208,8 +208,8 @@ def _samples(labels: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
     for i, key in enumerate(shard.keys):
         # webdataset ends a key at the first dot of the name.
         if "." in key.rpartition("/")[2]:
-            todo = "Use --layout arrays, which supports any key."
-            raise UsageError(f"the key {key} has a dot, and webdataset would cut it there", todo=todo)
+            hint = "Use --layout arrays, which supports any key."
+            raise UsageError(f"the key {key} has a dot, and webdataset would cut it there", hint=hint)
         sample = shard.sample(i, neighbours=True)
         if sample is None:
             yield f"{key}.{sidecar.PREFIX}json", sidecar.json_member({"missing": True})

@@ -86,7 +86,7 @@ def expand_shards(pattern: str) -> list[Path]:
         return table_files(Path(pattern), ENDINGS["webdataset"])
     # The result of `split` alternates between text and the content of braces.
     options = [[part] if i % 2 == 0 else _alternatives(part) for i, part in enumerate(parts)]
-    return [check_regular(Path("".join(chosen)), todo="Check the braces of --shards.") for chosen in product(*options)]
+    return [check_regular(Path("".join(chosen)), hint="Check the braces of --shards.") for chosen in product(*options)]
 
 
 def _alternatives(content: str) -> list[str]:

@@ -89,7 +89,7 @@ class BertSts(Source[BertStsParams]):
         for label, manifest in inputs.items():
             if manifest.metadata.get("kind") != "vectors":
                 message = f"{label} cannot be the gate: it does not have vectors"
-                raise UsageError(message, todo="Set `gate` to a label of cbow or sbert, or to null.")
+                raise UsageError(message, hint="Set `gate` to a label of cbow or sbert, or to null.")
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
@@ -157,8 +157,8 @@ class BertSts(Source[BertStsParams]):
             return find_model(self.params.model, runtime.progress)
         folder = runtime.data / self.spec.name
         if not (folder / MANIFEST).exists():
-            todo = "Run `relabel tune bert_sts`, or set `model` to a folder or a name on the hub."
-            raise MissingError("no tuned cross-encoder in this folder", where=str(folder), todo=todo)
+            hint = "Run `relabel tune bert_sts`, or set `model` to a folder or a name on the hub."
+            raise MissingError("no tuned cross-encoder in this folder", where=str(folder), hint=hint)
         return find_model(str(folder))
 
     def _scorer(self, files: ModelFiles, runtime: Runtime) -> PairScorer:

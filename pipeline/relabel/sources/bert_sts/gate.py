@@ -38,8 +38,8 @@ _STEPS = 200  # number of thresholds to try: quantiles of the gate's scores
 def read_threshold(folder: Path) -> float:
     """Read the selected threshold of a label. Raises MissingError if there is none."""
     if not (folder / MANIFEST).exists():
-        todo = "Run `relabel run` to select it on COCO's val captions, or set `threshold`."
-        raise MissingError("the threshold of this gate has not been selected", where=str(folder), todo=todo)
+        hint = "Run `relabel run` to select it on COCO's val captions, or set `threshold`."
+        raise MissingError("the threshold of this gate has not been selected", where=str(folder), hint=hint)
     return float(open_artefact(folder, KIND).metadata["threshold"])
 
 

@@ -48,8 +48,8 @@ class PairScorer:
         self._threads = runtime.threads
         self._model = load_from_folder("CrossEncoder", folder, device=self.device).float().eval()
         if self._images and "image" not in self._model.modalities:
-            todo = "Use a model of images and texts, or remove `images`."
-            raise UsageError("this cross-encoder does not support images", where=str(folder), todo=todo)
+            hint = "Use a model of images and texts, or remove `images`."
+            raise UsageError("this cross-encoder does not support images", where=str(folder), hint=hint)
         self.limit: int | None = None
         self._forward: Forward | None = None
         self.backend, self.left_out = "sentence-transformers", list[str]()
@@ -81,7 +81,7 @@ class PairScorer:
         outputs = np.concatenate([np.empty((0, 1)), *results])[:, 0]
         if np.isnan(outputs).any():
             message = f"this model's output is NaN for {np.isnan(outputs).sum():,} pairs"
-            raise CheckError(message, where=str(self.folder), todo="Use dtype float32 or another `model`.")
+            raise CheckError(message, where=str(self.folder), hint="Use dtype float32 or another `model`.")
         # A model without a sigmoid gives scores on the scale of STS-B, 0..5.
         relevance: NDArray[np.float64] = expit(outputs) if self.output == "sigmoid" else outputs / 5
         return np.clip(relevance, 0.0, 1.0)
@@ -122,12 +122,12 @@ def _check_labels(folder: Path) -> bool:
     kind = (config.get("architectures") or ["it"])[0]
     labels = config.get("num_labels") or len(config.get("id2label") or "12")  # transformers' default is 2
     if not kind.endswith("ForSequenceClassification"):
-        message, todo = f"{kind} cannot score pairs", f"Tune one with `relabel tune bert_sts --base {folder}`."
-        raise UsageError(f"this model is not a cross-encoder: {message}", where=str(folder), todo=todo)
+        message, hint = f"{kind} cannot score pairs", f"Tune one with `relabel tune bert_sts --base {folder}`."
+        raise UsageError(f"this model is not a cross-encoder: {message}", where=str(folder), hint=hint)
     if labels != 1:
         message = f"this cross-encoder has {labels} labels, but relevance is one number"
-        todo = "Use a model with one label, such as cross-encoder/stsb-roberta-base."
-        raise UsageError(message, where=str(folder), todo=todo)
+        hint = "Use a model with one label, such as cross-encoder/stsb-roberta-base."
+        raise UsageError(message, where=str(folder), hint=hint)
     return True
 
 
@@ -137,5 +137,5 @@ def _output_of(cross_encoder: Any, folder: Path) -> Literal["sigmoid", "raw"]:
     if name in ("Sigmoid", "Identity"):
         return "sigmoid" if name == "Sigmoid" else "raw"
     message = f"this cross-encoder has the activation function {name}; only Sigmoid and Identity are supported"
-    todo = "Save it with the activation function torch.nn.Sigmoid, or with Identity for scores of 0 to 5."
-    raise UsageError(message, where=str(folder), todo=todo)
+    hint = "Save it with the activation function torch.nn.Sigmoid, or with Identity for scores of 0 to 5."
+    raise UsageError(message, where=str(folder), hint=hint)

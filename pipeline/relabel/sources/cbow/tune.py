@@ -104,8 +104,8 @@ def _train(
     try:
         from gensim.models import Word2Vec
     except ImportError:
-        todo = "Run `pip install 'relabel-itr[tune]'`, or set cbow's `vectors` to glove or to a file."
-        raise MissingError("gensim is not installed; training word vectors needs it", todo=todo) from None
+        hint = "Run `pip install 'relabel-itr[tune]'`, or set cbow's `vectors` to glove or to a file."
+        raise MissingError("gensim is not installed; training word vectors needs it", hint=hint) from None
     # With several workers, gensim updates shared weights in arbitrary order.
     model = Word2Vec(
         vector_size=params.width,
@@ -127,7 +127,7 @@ def _train(
         model.build_vocab(passes)
         if not len(model.wv):
             message = f"no word occurs {params.min_count} times"
-            raise CheckError(message, todo="Lower `min_count`, or train on more captions.")
+            raise CheckError(message, hint="Lower `min_count`, or train on more captions.")
         model.train(passes, total_examples=model.corpus_count, epochs=model.epochs)
     vectors = model.wv.vectors.astype(np.float64)
     counts = np.array([model.wv.get_vecattr(w, "count") for w in model.wv.index_to_key], np.float64)

@@ -82,8 +82,8 @@ class Cider(Source[CiderParams]):
         documents = self._documents(corpus, range(len(corpus))) if images is None else corpus.references(images)
         if len(documents) == 1:
             problem = "with only one document, the weight of every n-gram and every CIDEr score are 0"
-            todo = "Use the references of several images; in Python, pass them to Scorer or score as documents=."
-            raise UsageError(problem, todo=todo)
+            hint = "Use the references of several images; in Python, pass them to Scorer or score as documents=."
+            raise UsageError(problem, hint=hint)
         counting = Cider(self.params)
         counting._background = (*self._count(corpus, documents), len(documents))
         return counting

@@ -86,8 +86,8 @@ class Fuse(Source[FuseParams]):
             if current != fitted:
                 differing = [key for key in {**fitted, **current} if current.get(key) != fitted.get(key)]
                 message = f"label {label} has other parameters than in the fit of the fuse: {', '.join(differing)}"
-                todo = "Fit it again with `relabel tune fuse`."
-                raise CheckError(message, where=str(self.model_folder()), todo=todo)
+                hint = "Fit it again with `relabel tune fuse`."
+                raise CheckError(message, where=str(self.model_folder()), hint=hint)
 
     @override
     def open(self, encoding: Encoding) -> FuseRelevance:

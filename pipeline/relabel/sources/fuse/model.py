@@ -61,12 +61,12 @@ def read_model(folder: Path) -> FuseModel:
 def model_manifest(folder: Path) -> Manifest:
     """Read the manifest of a model; raise if the model is missing or from an incompatible version of relabel."""
     if not (folder / MODEL).is_file():
-        todo = f"Fit one with `relabel tune fuse --dataset coco --out {folder}`."
-        raise MissingError("no fuse model in this folder", where=str(folder), todo=todo)
+        hint = f"Fit one with `relabel tune fuse --dataset coco --out {folder}`."
+        raise MissingError("no fuse model in this folder", where=str(folder), hint=hint)
     manifest = open_artefact(folder, KIND)
     if not manifest.is_current:
-        message, todo = "the model was fitted by another version of relabel", "Fit it again with `relabel tune fuse`."
-        raise CheckError(message, where=str(folder), todo=todo)
+        message, hint = "the model was fitted by another version of relabel", "Fit it again with `relabel tune fuse`."
+        raise CheckError(message, where=str(folder), hint=hint)
     return manifest
 
 

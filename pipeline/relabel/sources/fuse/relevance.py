@@ -78,7 +78,7 @@ class FuseRelevance(Relevance):
             return BlockFinder.behind(self, search, pooling, self.parts[self.gate], self.gate_top, runtime)
         if slow := [label for label, part in self.model.parts.items() if part.pair_by_pair]:
             message = f"{', '.join(slow)} scores pair by pair; scoring all pairs would take too long"
-            raise UsageError(message, todo="Set `gate` to a label that selects candidates.")
+            raise UsageError(message, hint="Set `gate` to a label that selects candidates.")
         return BlockFinder(self, search, pooling, runtime, None)
 
     @override
@@ -87,7 +87,7 @@ class FuseRelevance(Relevance):
         for i, label in enumerate(labels):
             if isinstance(self.parts[label], FuseRelevance):
                 message = f"part {label} of this fuse is a fuse itself, but lookups do not support nesting"
-                raise UsageError(message, todo="Use precomputed batches: `relabel export batches`.")
+                raise UsageError(message, hint="Use precomputed batches: `relabel export batches`.")
             arrays = self.parts[label].write_lookup(work.prefixed(f"part{i}."))
             bounds = source_class(self.model.parts[label].source).spec.bounds
             part = {"label": label, "kind": arrays.kind, "sizes": arrays.sizes, "bounds": list(bounds)}

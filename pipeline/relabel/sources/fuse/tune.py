@@ -91,7 +91,7 @@ def find_out_of_fold(source: Source[Any]) -> Path | None:
         return folder / OUT_OF_FOLD
     if manifest.kind != KIND and any(name.startswith("cxc") and name.endswith(SPLIT) for name in manifest.inputs):
         message = "this model was tuned on val, but has no out-of-fold predictions"
-        raise UsageError(message, where=str(folder), todo="Tune it again with --folds 3.")
+        raise UsageError(message, where=str(folder), hint="Tune it again with --folds 3.")
     return None
 
 
@@ -102,7 +102,7 @@ def tune_fuse(params: TuneFuseParams, parts: Mapping[str, FuseInput], corpus: Co
     """
     if unknown := [label for label in params.free_parts if label not in params.parts]:
         message = f"{', '.join(unknown)} is not among the parts {', '.join(params.parts)}"
-        raise UsageError(message, where="tune.fuse.free_parts", todo="Use only parts of the fuse.")
+        raise UsageError(message, where="tune.fuse.free_parts", hint="Use only parts of the fuse.")
     described = {label: source.part() for label, source in parts.items()}
     config = params.model_dump(mode="json") | {"made_of": {label: asdict(part) for label, part in described.items()}}
     inputs: Inputs = {"corpus": corpus.digest, **{f"encoding {label}": p.identity for label, p in parts.items()}}

@@ -45,7 +45,7 @@ def _run(program: tuple[str, ...], lines: Sequence[str], runtime: Runtime) -> li
         if len(answers) != len(distinct):
             raise JavaError(f"got {len(answers):,} answers for {len(distinct):,} lines")
     except JavaError as error:
-        raise JavaError(f"METEOR's {program[0]} failed: {error.problem}", todo="Run it again.") from error
+        raise JavaError(f"METEOR's {program[0]} failed: {error.problem}", hint="Run it again.") from error
     by_line = dict(zip(distinct, answers, strict=True)) | {"": ""}
     return [by_line[line] for line in lines]
 

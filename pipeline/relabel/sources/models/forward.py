@@ -83,7 +83,7 @@ def check_outputs(forward: Forward, probes: Features, expected: Outputs, dtype: 
     scale = np.maximum(1, np.linalg.norm(expected, axis=1))
     difference = float(np.max(np.linalg.norm(forward(probes, ignore_progress) - expected, axis=1) / scale))
     if not difference < _TOLERANCE[dtype]:
-        raise CheckError(f"an output differs by {difference:.2g}", todo="Use dtype float32.")
+        raise CheckError(f"an output differs by {difference:.2g}", hint="Use dtype float32.")
 
 
 def product_type(dtype: str, device: str) -> str:

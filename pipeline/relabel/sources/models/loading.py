@@ -49,7 +49,7 @@ def load_from_folder(kind: Literal["SentenceTransformer", "CrossEncoder"], folde
             raise CheckError(
                 f"sentence-transformers cannot load this model ({type(error).__name__}: {first_line(error)})",
                 where=str(folder),
-                todo="Fetch it again, or use another model.",
+                hint="Fetch it again, or use another model.",
             ) from error
 
 
@@ -108,7 +108,7 @@ def check_max_length(max_length: int | None, positions: int | None) -> None:
     """
     if max_length is not None and positions is not None and max_length > positions:
         message = f"max_length {max_length} is more than the model's {positions} positions"
-        raise UsageError(message, todo=f"Set `max_length` to {positions} or less.")
+        raise UsageError(message, hint=f"Set `max_length` to {positions} or less.")
 
 
 def positions_of(model: SentenceTransformer) -> int | None:

@@ -104,8 +104,8 @@ class Precomputed(VectorSource[PrecomputedParams]):
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the parameters, with the sha256 of the files."""
         if not (files := self.params.files()):
-            message, todo = "no file of vectors is set", "Set `captions`, `images`, or both."
-            raise UsageError(message, where="source vectors", todo=todo)
+            message, hint = "no file of vectors is set", "Set `captions`, `images`, or both."
+            raise UsageError(message, where="source vectors", hint=hint)
         digests = {side: vector_file_digests(path) for side, path in files.items()}
         return {"source": self.spec.name, "captions": None, "images": None} | digests
 
@@ -181,7 +181,7 @@ def _read_image_vectors(folder: Path) -> NDArray[np.float32]:
 
 def _no_text(_: str) -> NDArray[np.float32]:
     """Raise, because a new text has no vector."""
-    raise UsageError("vectors from files have no model for new texts", todo="Use the id of a caption.")
+    raise UsageError("vectors from files have no model for new texts", hint="Use the id of a caption.")
 
 
 def _unit_vectors(source: ExternalVectors, numbers: NDArray[np.integer], ids: list[str]) -> NDArray[np.float32]:

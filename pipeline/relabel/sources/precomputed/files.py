@@ -59,7 +59,7 @@ class ExternalVectors:
             first = ", ".join(ids[i] for i in absent[:_SHOWN])
             samples = ", ".join(list(self.row_of)[:2])
             message = f"no vector for {len(absent):,} of {len(ids):,} {kind}: {first}; ids in the file: {samples}, ..."
-            raise CheckError(message, where=str(self.path), todo=f"Add them, or remove these {kind} from the corpus.")
+            raise CheckError(message, where=str(self.path), hint=f"Add them, or remove these {kind} from the corpus.")
         return rows
 
 
@@ -107,8 +107,8 @@ def _read_safetensors(path: Path) -> NDArray[Any]:
         with safe_open(path, framework="numpy") as file:
             names = list(file.keys())
             if len(names) != 1:
-                message, todo = f"expected one tensor, found {', '.join(names)}", "Save each tensor in its own file."
-                raise UsageError(message, where=str(path), todo=todo)
+                message, hint = f"expected one tensor, found {', '.join(names)}", "Save each tensor in its own file."
+                raise UsageError(message, where=str(path), hint=hint)
             # With `framework="numpy"`, torch is not imported.
             return np.asarray(file.get_tensor(names[0]))
     except (SafetensorError, TypeError) as error:  # TypeError: numpy does not support bfloat16
@@ -139,8 +139,8 @@ def _find_ids_file(path: Path) -> Path:
     ids_file = next((file for file in candidates if file.is_file()), None)
     if ids_file is None:
         names = ", ".join(file.name for file in candidates)
-        todo = "Write one id per line, in the order of the vectors."
-        raise MissingError(f"no ids for {path.name}: looked for {names}", where=str(path.parent), todo=todo)
+        hint = "Write one id per line, in the order of the vectors."
+        raise MissingError(f"no ids for {path.name}: looked for {names}", where=str(path.parent), hint=hint)
     return ids_file
 
 

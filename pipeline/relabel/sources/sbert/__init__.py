@@ -52,8 +52,8 @@ def _encode_text(encoder: Encoder, text: str) -> NDArray[np.float32]:
     """Return the unit vector of a new text, (D,). Raises UsageError if the model cannot read the text."""
     vectors, reading = encoder.encode([text])
     if reading.unreadable[0]:
-        todo = f"Set `model` to one for this language, such as {MULTILINGUAL}."
-        raise UsageError(f"{_UNREADABLE}: {text!r}", todo=todo)
+        hint = f"Set `model` to one for this language, such as {MULTILINGUAL}."
+        raise UsageError(f"{_UNREADABLE}: {text!r}", hint=hint)
     vector: NDArray[np.float32] = vectors[0]
     return vector
 
@@ -109,8 +109,8 @@ class Sbert(VectorSource[SbertParams]):
         about = files.name, str(work.metadata.get("label", self.spec.name)), encoder.max_length, len(rows)
         sample = encoder.read(shards.sample())[1]
         if sample.unreadable.all():
-            todo = f"Set `model` to one for this language, such as {MULTILINGUAL}; see docs/sources/sbert.md."
-            raise UsageError(f"{files.name} knows no word of the captions", todo=todo)
+            hint = f"Set `model` to one for this language, such as {MULTILINGUAL}; see docs/sources/sbert.md."
+            raise UsageError(f"{files.name} knows no word of the captions", hint=hint)
         work.warn(*sample.warnings(*about))
 
         def make_shard(part: range) -> pa.Table:

@@ -94,7 +94,7 @@ def _check(encoder: Any, int8: Any, texts: list[str], corpus: Corpus, name: str)
     for quantity, value, minimum in measured:
         if value < minimum:
             message = f"{name} loses too much in int8: {quantity} is {value:.4f}, but must be at least {minimum:.4f}"
-            raise CheckError(message, todo=_TODO)
+            raise CheckError(message, hint=_TODO)
     return figures
 
 

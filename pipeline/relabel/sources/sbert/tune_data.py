@@ -88,7 +88,7 @@ class JudgedPairs:
 def read_judged_pairs(corpus: Corpus, sentences: Mapping[SentenceSet, Path]) -> JudgedPairs:
     """Read the judged pairs of CxC's val images, which are the val split of the corpus, and files of sentence pairs."""
     if "val" not in corpus.splits:
-        raise MissingError("the corpus has no val split with judged captions", todo=_INGEST)
+        raise MissingError("the corpus has no val split with judged captions", hint=_INGEST)
     rows, images = corpus.rows(("val",)), corpus.images(("val",))
     texts, image = corpus.texts[rows.start : rows.stop], corpus.image[rows.start : rows.stop] - np.int64(images.start)
     # Captions of an image are consecutive rows of the corpus.
@@ -109,7 +109,7 @@ def read_judged_pairs(corpus: Corpus, sentences: Mapping[SentenceSet, Path]) -> 
         pairs[task] = Pairs(left, right, human.score / 5, np.stack([left_image, right_image], axis=1))
     pairs[OTHER_IMAGES] = pairs["sits"].take(np.not_equal(*pairs["sits"].images.T))
     if (minimum := int(np.diff(starts).min())) < REFERENCES:
-        raise MissingError(f"an image has only {minimum} of {REFERENCES} captions in the corpus", todo=_INGEST)
+        raise MissingError(f"an image has only {minimum} of {REFERENCES} captions in the corpus", hint=_INGEST)
     for name, path in sentences.items():
         first, second, score = _read_sentence_pairs(name, path)
         # Number distinct sentences, because each sentence of SICK is in several pairs.

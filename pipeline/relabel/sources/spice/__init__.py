@@ -123,5 +123,5 @@ class Spice(Source[SpiceParams]):
         finally:
             parser.close()
         if isinstance(parsed, ParseFailure):
-            raise UsageError(f"SPICE cannot parse {text!r}: {parsed.reason}", todo="Rephrase the text.")
+            raise UsageError(f"SPICE cannot parse {text!r}: {parsed.reason}", hint="Rephrase the text.")
         return parsed

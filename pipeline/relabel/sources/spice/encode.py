@@ -94,7 +94,7 @@ def spelled(tuples: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int8
     sizes = pc.fill_null(pc.list_value_length(each), 0).to_numpy().astype(np.int8)
     words = pc.list_flatten(each)
     if (len(sizes) and not 1 <= sizes.min() <= sizes.max() <= 3) or words.null_count:
-        raise CheckError("a scene-graph tuple does not have one to three words", todo="Encode the label again.")
+        raise CheckError("a scene-graph tuple does not have one to three words", hint="Encode the label again.")
     # In a tuple of three words, the last one is the relation.
     relation = np.zeros(len(words), np.bool_)
     relation[np.cumsum(sizes, dtype=np.int64)[sizes == 3] - 1] = True

@@ -78,8 +78,8 @@ class CachedParser:
             self._progress.note(f"spice: parses are not cached, because {self._path} cannot be used: {error}")
             return otherwise
         except sqlite3.DatabaseError as error:
-            todo = "Delete or move it and run again; captions are then parsed again."
-            raise CheckError(f"not a cache of SPICE's parses: {error}", where=str(self._path), todo=todo) from error
+            hint = "Delete or move it and run again; captions are then parsed again."
+            raise CheckError(f"not a cache of SPICE's parses: {error}", where=str(self._path), hint=hint) from error
 
 
 def cached_parser(runtime: Runtime) -> CachedParser:

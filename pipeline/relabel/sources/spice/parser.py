@@ -110,8 +110,8 @@ class SpiceParser:
                 raise JavaError(answer.reason if isinstance(answer, ParseFailure) else f"{PROBE!r} gives {answer}")
         except JavaError as error:
             process.close()
-            todo = _SMALL_HEAP if re.search("heap|memory", error.problem, re.IGNORECASE) else "See `relabel doctor`."
-            raise JavaError(f"SPICE's parser does not work: {error.problem}", todo=todo) from error
+            hint = _SMALL_HEAP if re.search("heap|memory", error.problem, re.IGNORECASE) else "See `relabel doctor`."
+            raise JavaError(f"SPICE's parser does not work: {error.problem}", hint=hint) from error
         return process
 
 
@@ -132,7 +132,7 @@ def _answer(process: LineProcess, text: str, silence: float) -> Parsed:
 def worker_command(data: Path, heap: str = HEAP) -> list[str]:
     """Return the command line of the program. `data`: folder of fetched files, to find CoreNLP."""
     if find_spec("jpype") is None:
-        raise MissingError("JPype is not installed; the parser of spice needs it", todo=f"Run `{INSTALL}`.")
+        raise MissingError("JPype is not installed; the parser of spice needs it", hint=f"Run `{INSTALL}`.")
     java = find_java()
     options = [*OPTIONS, f"-Xmx{heap}", HUGE_PAGES]
     if int(re.split(r"\D", java_version(java))[0]) >= 22:  # otherwise Java warns about native code
@@ -168,5 +168,5 @@ def _library(java: Path) -> Path:
     for pattern in ("lib/server/libjvm.*", "lib/*/server/libjvm.so", "jre/lib/*/server/libjvm.so"):
         for path in sorted(home.glob(pattern)):
             return path
-    todo = f"Set $RELABEL_JAVA to a runtime that has it, or install one with `{INSTALL}`."
-    raise MissingError("no Java library (libjvm) in this folder", where=str(home), todo=todo)
+    hint = f"Set $RELABEL_JAVA to a runtime that has it, or install one with `{INSTALL}`."
+    raise MissingError("no Java library (libjvm) in this folder", where=str(home), hint=hint)

@@ -118,8 +118,8 @@ class Wmd(Source[WmdParams]):
                 examples = ", ".join(repr(word) for word in wanted[:3])
                 detail = f"looked up {len(wanted):,} words, such as {examples}" if wanted else "all are stop words"
                 message = f"no word of these captions has a vector: {detail}"
-                todo = "Use vectors of the captions' language, with words spelled like tokens (lower case for ptb)."
-                raise CheckError(message, where=file.where, todo=todo)
+                hint = "Use vectors of the captions' language, with words spelled like tokens (lower case for ptb)."
+                raise CheckError(message, where=file.where, hint=hint)
             return read
 
         def make_shard(part: range) -> pa.Table:

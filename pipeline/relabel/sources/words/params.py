@@ -41,7 +41,7 @@ class WordVectorParams(SourceParams):
         file = find_vectors(self.vectors, data)
         if manifest is not None and file.sha256() != manifest.config["vectors"]["sha256"]:
             message = "the encoding was made with other word vectors"
-            raise CheckError(message, where=file.where, todo="Encode again.")
+            raise CheckError(message, where=file.where, hint="Encode again.")
         return file
 
     def file_fingerprint(self, data: Path) -> dict[str, Any]:
@@ -54,14 +54,14 @@ def find_vectors(vectors: str, data: Path) -> WordVectorsFile:
     """Find the file of word vectors. `vectors`: `glove`, a file, or a folder written by `relabel tune word2vec`."""
     if vectors == "glove":
         return WordVectorsFile.at(locate("glove", None, data))
-    todo = "Run `relabel tune word2vec`, or set `vectors` to glove or to a file."
+    hint = "Run `relabel tune word2vec`, or set `vectors` to glove or to a file."
     if vectors == TUNED:  # a session replaces this name by the folder of its dataset
-        raise MissingError("these word vectors need a dataset", where=vectors, todo=todo)
+        raise MissingError("these word vectors need a dataset", where=vectors, hint=hint)
     folder = Path(vectors)
     if not folder.is_dir():
         return WordVectorsFile.at(vectors)
     try:
         manifest = open_artefact(folder, "word_vectors")
     except MissingError:
-        raise MissingError("no word vectors in this folder", where=str(folder), todo=todo) from None
+        raise MissingError("no word vectors in this folder", where=str(folder), hint=hint) from None
     return WordVectorsFile.at(folder / next(iter(manifest.files)), manifest.name)

@@ -124,12 +124,12 @@ def read_word_vectors(file: WordVectorsFile, wanted: Collection[str] | None = No
                 numbers.extend(_floats(fields))
                 index[word] = len(index)
         except ValueError as error:
-            todo = "Use the text format of GloVe or word2vec (gensim: `save_word2vec_format`), with single spaces."
-            raise CheckError(str(error)[:200], where=f"{file.where}, line {at}", todo=todo) from error
+            hint = "Use the text format of GloVe or word2vec (gensim: `save_word2vec_format`), with single spaces."
+            raise CheckError(str(error)[:200], where=f"{file.where}, line {at}", hint=hint) from error
     expected = int(header[1]) if header else words
     if words != max(1, expected):
-        todo = "The file is truncated or was modified; fetch it again."
-        raise CheckError(f"expected {max(1, expected)} words, found {words}", where=file.where, todo=todo)
+        hint = "The file is truncated or was modified; fetch it again."
+        raise CheckError(f"expected {max(1, expected)} words, found {words}", where=file.where, hint=hint)
     return WordVectors(index, np.array(numbers, np.float32).reshape(len(index), width), words, duplicates)
 
 
@@ -182,22 +182,22 @@ def _member(path: Path, member: str | None) -> str | None:
         zipped = handle.read(4) == b"PK\x03\x04"
     if not zipped:
         if member is not None:
-            raise CheckError("not a .zip file", where=str(path), todo="Remove the member from the path.")
+            raise CheckError("not a .zip file", where=str(path), hint="Remove the member from the path.")
         return None
     try:
         with ZipFile(path) as archive:
             names = [n for n in archive.namelist() if not n.endswith("/")]
     except (*DAMAGED, *UNREADABLE) as error:
-        raise CheckError(f"damaged archive ({error})", where=str(path), todo="Fetch it again.") from error
+        raise CheckError(f"damaged archive ({error})", where=str(path), hint="Fetch it again.") from error
     texts = [n for n in names if n.endswith((".txt", ".vec"))]
     if member is not None:
         if member not in names:
-            raise CheckError(f"the archive has no member {member}", where=str(path), todo=f"It has {', '.join(names)}.")
+            raise CheckError(f"the archive has no member {member}", where=str(path), hint=f"It has {', '.join(names)}.")
         return member
     if len(texts) != 1:
         listing = ", ".join(texts) or "none"
         message = f"expected one text file in the archive, found {listing}"
-        raise UsageError(message, where=str(path), todo=f"Select one: {path}:MEMBER.")
+        raise UsageError(message, where=str(path), hint=f"Select one: {path}:MEMBER.")
     return texts[0]
 
 
