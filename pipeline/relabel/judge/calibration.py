@@ -62,7 +62,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Reliability:
-    """Agreement of stated probabilities with judged pairs.
+    """Agreement of the probabilities that a curve states with judged pairs.
 
     `error`: expected calibration error of the probability, 0..1: the mean distance between the stated and the actual
         share over groups of pairs, weighted by their sizes. `score_error`: the same of the expected score, 0..5.
@@ -72,6 +72,7 @@ class Reliability:
         None without such pairs.
     """
 
+    curve: CalibrationCurve
     error: float
     score_error: float
     stated: Sequence[float]
@@ -157,6 +158,7 @@ def reliability(curve: CalibrationCurve, pairs: ScoredPairs) -> Reliability | No
     above = stated >= STATED
     shares = (float(stated[above].mean()), float(right[above].mean())) if above.any() else (None, None)
     return Reliability(
+        curve,
         calibration_error(groups.relevance, groups.mean, groups.n),
         calibration_error(scores.relevance, scores.mean, scores.n),
         groups.relevance.tolist(),
@@ -166,30 +168,33 @@ def reliability(curve: CalibrationCurve, pairs: ScoredPairs) -> Reliability | No
     )
 
 
-def calibration_report(found: Mapping[str, tuple[CalibrationCurve, ScoredPairs]]) -> Report:
+def calibration_report(found: Mapping[str, Reliability], split: str) -> Report:
     """Report the thresholds of labels, and the agreement of their curves with judged pairs; empty without labels.
 
-    `found`: by label, its curve and its SITS pairs of one split, which the curve was fitted to if it is val.
+    `found`: by label, on the SITS pairs of `split`. Curves are fitted to the pairs of val.
     """
-    rows, points, title = [], [], ""
-    for label, (curve, pairs) in found.items():
-        if (checked := reliability(curve, pairs)) is None:
-            continue
-        reached = ("never" if (t := curve.threshold(p)) is None else f"{t:.3f}" for p in (0.5, STATED))
+    rows, points = [], []
+    for label, checked in found.items():
+        reached = (_threshold(checked.curve, p) for p in (0.5, STATED))
         above, *shares = checked.above
         cells = ("" if share is None else f"{share:.1%}" for share in shares)
         rows.append((label, *reached, f"{100 * checked.error:.1f}", f"{above:,}", *cells))
         groups = zip(checked.stated, checked.actual, checked.sizes, strict=True)
         points += [{"label": label, "stated": round(s, 4), "actual": round(a, 4), "n": n} for s, a, n in groups]
-        title = f"CxC {pairs.human.split}, calibration: P, the probability of a human score of {RIGHT} or more"
     if not rows:
         return Report()
+    title = f"CxC {split}, calibration: P, the probability of a human score of {RIGHT} or more"
     header = ("label", "0.5 from", f"{STATED} from", "ECE", f"pairs of P >= {STATED}", "stated", "actual")
     notes = (
         _FITTED,
         "ECE: expected calibration error of P in points. CxC chose its pairs by similarity: P holds for such.",
     )
     return Report((Table(title, header, tuple(rows), notes),), (), {"cxc.reliability.csv": csv_text(points)})
+
+
+def _threshold(curve: CalibrationCurve, probability: float) -> str:
+    found = curve.threshold(probability)
+    return "never" if found is None else f"{found:.3f}" if np.isfinite(found) else "any"
 
 
 def calibration_error(stated: Vector, actual: Vector, n: NDArray[np.int64]) -> float:

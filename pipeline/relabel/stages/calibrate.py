@@ -10,7 +10,7 @@ from typing import Any
 
 from relabel.core.errors import UsageError
 from relabel.judge import calibration as fitting
-from relabel.judge.calibration import Calibration
+from relabel.judge.calibration import Calibration, Reliability
 from relabel.judge.cxc import ScoredPairs
 from relabel.judge.cxc_figures import PairScores
 from relabel.judge.report import BASELINE
@@ -76,14 +76,12 @@ def need_calibration(session: Session, label: str) -> Calibration:
     raise UsageError(f"{label} has no calibration: nothing states what its scores mean to people", todo=todo)
 
 
-def open_curves(
-    session: Session, labels: Iterable[str], scores: Iterable[PairScores] = ()
-) -> dict[str, tuple[CalibrationCurve, ScoredPairs]]:
-    """Return the curves of labels that have one, each with the label's scores of the judged split.
+def check_curves(session: Session, labels: Iterable[str], scores: Iterable[PairScores] = ()) -> dict[str, Reliability]:
+    """Compare the curves of labels with the pairs of the judged split; labels without a curve are left out.
 
     `scores`: of other programs. Those of val have the curve that fits them.
     """
-    curves = {}
+    curves = dict[str, tuple[CalibrationCurve, ScoredPairs]]()
     for label in labels if "sits" in session.config.judge.tasks else ():
         if found := find_calibration(session, label):
             curves[label] = found.curve, open_scores(session, label).tasks["sits"]
@@ -91,7 +89,8 @@ def open_curves(
         pairs = scored.tasks.get("sits") if scored.split == "val" else None
         if pairs and (found := fitting.calibrate(pairs, resamples=0)):
             curves[scored.label] = found.curve, pairs
-    return curves
+    checked = ((label, fitting.reliability(*curve)) for label, curve in curves.items())
+    return {label: found for label, found in checked if found}
 
 
 def shipped(params: SourceParams) -> Calibration | None:
