@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from relabel.core.numeric.statistics import Interval, Vector, draw_clusters, percentile_interval
 from relabel.corpus import Corpus
+from relabel.judge.runs import Run
 from relabel_train.metrics import average_precision_at_r, own_positives, positives_of, rank_positives
 from relabel_train.metrics.positives import Ints, Positives
-from relabel_train.metrics.scores import DIRECTIONS, Scores
 
 RECALL_KS = (1, 5, 10)
 SIZES = (1000, 2000, 5000)
@@ -51,8 +52,7 @@ def equal_captions(corpus: Corpus, split: str) -> tuple[list[Record], int]:
     records: list[Record] = [{"compared_with": name, "captions": len(rows)} for name in (split, *others)]
     forms = {"equal": [text.strip() for text in texts], "equal_words": [words_of(text) for text in texts]}
     for form, keys in forms.items():
-        numbers: dict[str, int] = {}
-        code = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+        code = np.asarray(pa.array(keys).dictionary_encode().indices, np.int64)
         mine = code[rows.start : rows.stop]
         for record in records:
             name = record["compared_with"]
@@ -62,7 +62,7 @@ def equal_captions(corpus: Corpus, split: str) -> tuple[list[Record], int]:
             else:
                 # Of a text that two images have, the first image and the last one differ.
                 image = corpus.image[rows.start : rows.stop].astype(np.int64)
-                first, last = np.full(len(numbers), len(corpus)), np.full(len(numbers), -1)
+                first, last = (np.full(len(code), end) for end in (len(corpus), -1))
                 np.minimum.at(first, mine, image)
                 np.maximum.at(last, mine, image)
                 shared = (first != last)[mine]
@@ -110,16 +110,20 @@ def corrected_positives(image: Ints, caption: Ints, owner: Ints) -> Positives:
 
 
 def compare_positives(
-    scores: Scores, corrected: Positives, owner: Ints, threads: int | None = None
-) -> tuple[list[Record], list[Record]]:
-    """Return figures with usual and with corrected positives, and the ranks of each query.
+    run: Run, corrected: Positives, owner: Ints, threads: int | None = None
+) -> tuple[list[Record], list[Record], list[str]]:
+    """Return figures with usual and with corrected positives, the ranks of queries, and notes.
 
-    R@K and mAP@R are percents with 95% intervals over images. Ranks count from 1 and are those of a query's best
-    positive; the queries with the largest difference are first.
+    R@K and mAP@R are percents with 95% intervals over images. A note names each figure that is left out, because it
+    reads more candidates of a query than the run has. Ranks count from 1 and are those of a query's best positive, None
+    if the run does not list it. Only queries with a difference are returned, those with the largest one first.
+
+    `owner`: (N,) position of the image of each caption that has scores.
     """
-    usual = own_positives(owner, scores.shape[0])
-    figures, queries = list[Record](), list[Record]()
-    for direction in DIRECTIONS:
+    scores, usual = run.scores, own_positives(owner, run.scores.shape[0])
+    figures, queries, notes = list[Record](), list[Record](), list[str]()
+    differences = list[int]()
+    for direction, candidates in run.candidates.items():
         columns, best = [], []
         for positives in (usual, corrected):
             side = positives.i2t if direction == "i2t" else positives.t2i
@@ -127,15 +131,25 @@ def compare_positives(
             columns += [*(ranks < k for k in RECALL_KS), average_precision_at_r(hits, side.total)]
             best.append(ranks + 1)
         values = 100 * np.stack(columns, axis=1).astype(np.float64)
-        query = side.queries
+        query, size = side.queries, candidates[side.queries]
         ends = clustered_means(values, query if direction == "i2t" else owner[query])
         cells = list(zip(values.mean(axis=0).round(2).tolist(), ends, strict=True))
-        names = [*(f"R@{k}" for k in RECALL_KS), "mAP@R"]
-        for name, first, second in zip(names, cells, cells[len(names) :], strict=False):
+        needs = {f"R@{k}": np.full(len(side), k) for k in RECALL_KS} | {"mAP@R": side.total}
+        for (name, need), *both in zip(needs.items(), cells, cells[len(needs) :], strict=False):
+            if short := np.count_nonzero(size < np.minimum(need, scores.shape[direction == "i2t"])):
+                reads = f"up to {need.max():,} candidates of a query, and {short:,} queries have fewer"
+                notes.append(f"{direction} {name} is left out: it reads {reads}")
+                continue
             record: Record = {"direction": direction, "figure": name}
-            for kind, (mean, interval) in (("usual", first), ("corrected", second)):
+            for kind, (mean, interval) in zip(("usual", "corrected"), both, strict=True):
                 record |= {kind: mean, f"{kind}_interval": [round(end, 2) for end in interval]}
             figures.append(record)
-        ranked = zip(query.tolist(), *(ranks.tolist() for ranks in best), strict=True)
-        queries += [{"direction": direction, "query": q, "rank": a, "corrected_rank": b} for q, a, b in ranked if a > b]
-    return figures, sorted(queries, key=lambda query: query["corrected_rank"] - query["rank"])
+        # A positive that is not listed is somewhere after the last candidate.
+        first, second = (np.minimum(each, size + 1) for each in best)
+        for i in np.flatnonzero(first > second).tolist():
+            rank, other = int(first[i]), int(second[i])
+            shown = rank if rank <= size[i] else None
+            queries.append({"direction": direction, "query": int(query[i]), "rank": shown, "corrected_rank": other})
+            differences.append(rank - other)
+    order = np.argsort(-np.array(differences, np.int64), kind="stable")
+    return figures, [queries[i] for i in order.tolist()], notes

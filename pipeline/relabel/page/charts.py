@@ -132,7 +132,7 @@ def scatter(pairs: ChartPairs, label: str, colour: str) -> Figure:
 def diagram(found: Reliability, colour: str) -> Figure:
     """Draw the probabilities that a curve states against the actual shares, with the diagonal."""
     dotted = {"color": "var(--muted)", "dash": "dot"}
-    data = [_trace("lines", [0, 1], [0, 1], line=dotted, hoverinfo="skip")]
+    data = [_trace("lines", np.arange(2.0), np.arange(2.0), line=dotted, hoverinfo="skip")]
     hover = "stated %{x:.1%}, actual %{y:.1%} of %{customdata:,} pairs<extra></extra>"
     more = {"line": {"color": colour}, "customdata": found.sizes, "hovertemplate": hover}
     data.append(_trace("lines+markers", np.round(found.stated, 4), np.round(found.actual, 4), **more))
