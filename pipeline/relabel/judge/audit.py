@@ -1,4 +1,4 @@
-"""Figures of an audit: equal captions, the growth of false negatives, and recall with corrected positives."""
+"""Figures of an audit: equal captions, growth of false negatives, and recall with corrected positives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from relabel_train.metrics.positives import Ints, Positives
 
 RECALL_KS = (1, 5, 10)
 SIZES = (1000, 2000, 5000)
-"""Numbers of images of the subsets that show how false negatives grow."""
+"""Sizes of the image subsets that show how false negatives grow."""
 _DRAWS = 20  # subsets of a size
 _RESAMPLES = 1000
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -27,25 +27,25 @@ Record = dict[str, Any]
 
 
 def clustered_means(values: Vector, cluster: Ints, resamples: int = _RESAMPLES, seed: int = 0) -> list[Interval]:
-    """Return a 95% bootstrap interval of the mean of each column, resampling clusters.
+    """Return a 95% bootstrap interval of the mean of each column. Clusters are resampled.
 
-    `values`: (Q, F). `cluster`: (Q,) int; any numbering.
+    `values`: (Q, F). `cluster`: (Q,) int; cluster numbers, in any numbering.
     """
     index = np.unique(cluster, return_inverse=True)[1]
     clusters = int(index.max(initial=-1)) + 1
     sums = np.stack([np.bincount(index, column, clusters) for column in (np.ones(len(values)), *values.T)], axis=1)
-    # A resample at a time, since a split may have 100,000 images.
+    # One bootstrap sample at a time, because a split may have 100,000 images.
     drawn = np.stack([counts @ sums for counts in draw_clusters(clusters, resamples, seed)])
     means = drawn[:, 1:] / drawn[:, :1]
     return [percentile_interval(column) or Interval(np.nan, np.nan) for column in means.T]
 
 
 def equal_captions(corpus: Corpus, split: str) -> tuple[list[Record], int]:
-    """Count the captions of a split that another image has, too.
+    """Count the captions of a split that another image also has.
 
-    Returns a record per split to compare with, `split` first, and the number of images of `split` that have the same
-    captions as another image of the corpus. Captions are compared as they are written, and without case, punctuation
-    and repeated spaces.
+    Captions are compared exactly, and without case, punctuation and repeated spaces. Returns one record per split to
+    compare with, starting with `split` itself, and the number of images of `split` that have the same set of captions
+    as another image of the corpus.
     """
     rows, texts = corpus.split_rows(split), corpus.texts
     others = [name for name in corpus.splits if name != split and split != "all"]
@@ -60,7 +60,7 @@ def equal_captions(corpus: Corpus, split: str) -> tuple[list[Record], int]:
                 theirs = corpus.split_rows(name)
                 shared = np.isin(mine, code[theirs.start : theirs.stop])
             else:
-                # Of a text that two images have, the first image and the last one differ.
+                # If two images have a text, its first and its last image differ.
                 image = corpus.image[rows.start : rows.stop].astype(np.int64)
                 first, last = (np.full(len(code), end) for end in (len(corpus), -1))
                 np.minimum.at(first, mine, image)
@@ -78,10 +78,10 @@ def words_of(text: str) -> str:
 
 
 def growth(image: Ints, caption: Ints, owner: Ints, sizes: Sequence[int] = SIZES, seed: int = 0) -> list[Record]:
-    """Return the share of captions with a false negative in random subsets of the images, a mean over 20 subsets.
+    """Return the share of captions with a false negative in random subsets of the images, as means over 20 subsets.
 
-    `image`, `caption`: (P,) position of the image and the caption of each pair. `owner`: (N,) position of the image of
-    each caption. Sizes of all images or more are replaced by a record of all.
+    `image`, `caption`: (P,) position of the image and of the caption of each false negative. `owner`: (N,) position of
+    the image of each caption. `sizes`: numbers of images; the last record is that of all images.
     """
     generator, images, records = np.random.default_rng(seed), int(owner.max(initial=-1)) + 1, list[Record]()
     for size in [*(size for size in sizes if size < images), images]:
@@ -98,14 +98,14 @@ def growth(image: Ints, caption: Ints, owner: Ints, sizes: Sequence[int] = SIZES
 
 
 def corrected_positives(image: Ints, caption: Ints, owner: Ints) -> Positives:
-    """Return a split's own pairs and its false negatives as positives; parameters are those of `growth`."""
+    """Return the pairs of a split and its false negatives as positives. The parameters are those of `growth`."""
     i2t: dict[int, list[int]] = {}
     t2i: dict[int, list[int]] = {}
     pairs = (np.concatenate([owner, image]), np.concatenate([np.arange(len(owner)), caption]))
     for m, n in zip(*(side.tolist() for side in pairs), strict=True):
         i2t.setdefault(m, []).append(n)
         t2i.setdefault(n, []).append(m)
-    # `own_positives` has its queries in this order.
+    # Queries are in the order of `own_positives`.
     return positives_of(dict(sorted(i2t.items())), t2i, range(len(i2t)), range(len(owner)))
 
 
@@ -114,9 +114,9 @@ def compare_positives(
 ) -> tuple[list[Record], list[Record], list[str]]:
     """Return figures with usual and with corrected positives, the ranks of queries, and notes.
 
-    R@K and mAP@R are percents with 95% intervals over images. A note names each figure that is left out, because it
-    reads more candidates of a query than the run has. Ranks count from 1 and are those of a query's best positive, None
-    if the run does not list it. Only queries with a difference are returned, those with the largest one first.
+    R@K and mAP@R are percentages with 95% intervals over images. A figure that reads more candidates of a query than
+    the run has is left out, and a note names it. Ranks count from 1 and are those of a query's best positive, or None
+    if the run does not list it. Only queries with a difference are returned, with the largest difference first.
 
     `owner`: (N,) position of the image of each caption that has scores.
     """

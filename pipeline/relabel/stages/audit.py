@@ -1,4 +1,4 @@
-"""audit: what a benchmark's positives lack, and what that means for the figures of a run."""
+"""audit: equal captions and false negatives of a benchmark, and their effect on the figures of a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _GRADES = "graded judgements of all neighbours: `relabel export trec --label {} 
 class Audit:
     """Tables and records of an audit.
 
-    `pairs`: the false negatives. `data`: records of each table, by name.
+    `pairs`: false negatives. `data`: records of each table, by name.
     """
 
     pairs: FalseNegatives
@@ -49,7 +49,7 @@ def audit(
     run: str | None = None,
     shown: int = 10,
 ) -> Audit:
-    """Count equal captions and false negatives of a split, and compute the figures of a run with both as positives.
+    """Count equal captions and false negatives of a split, and compute the figures of a run with and without them.
 
     `labels`, `split`, `probability`: those of `find_false_negatives`. `run`: a file of scores (see `read_run`), or a
     label with vectors of images. `shown`: number of queries to list.
@@ -59,7 +59,7 @@ def audit(
     images = corpus.images_of(rows)
     owner = corpus.image[rows.start : rows.stop].astype(np.int64) - images.start
     image, caption = (found.keys // len(corpus)) - images.start, (found.keys % len(corpus)) - rows.start
-    # The file is checked before anything is computed.
+    # Faults of the file are reported before any work.
     scores = None if run is None else _open_run(session, run, corpus, rows, found.split)
     equal, same = equal_captions(corpus, found.split)
     described = np.isin(np.arange(len(rows)), caption)
@@ -91,7 +91,7 @@ def audit(
             about = corpus.caption(int(row))
             query["query"] = about.caption_id if query["direction"] == "t2i" else about.image_id
             query["text"] = " ".join(about.text.split())
-        title = f"{run}: percent of queries, with the pairs of the dataset and with false negatives as positives"
+        title = f"{run}: percent of queries; usual: pairs of the dataset, corrected: also false negatives"
         tables.append(_table(title, figures, missing))
         tables.append(_table("Largest differences of the rank of the best positive", queries[:shown]))
         data |= {"figures": figures, "queries": queries[:shown], "notes": missing}
@@ -99,7 +99,7 @@ def audit(
 
 
 def _open_run(session: Session, run: str, corpus: Corpus, rows: range, split: str) -> Run:
-    """Return the scores of a file, or of a label that has vectors of images."""
+    """Read the scores of a file, or compute those of a label with image vectors."""
     if run not in session.config.sources:
         return read_run(Path(run), corpus, rows)
     if not session.config.source(run).spec.image_vectors:
@@ -114,7 +114,7 @@ def _open_run(session: Session, run: str, corpus: Corpus, rows: range, split: st
 
 
 def _table(title: str, records: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> Table:
-    """Return records as a table with their keys as its header."""
+    """Return a table of records, with their keys as the header."""
     header = tuple(name.replace("_", " ") for name in (records[0] if records else ("none",)))
     return Table(title, header, tuple(tuple(map(_cell, record.values())) for record in records), tuple(notes))
 

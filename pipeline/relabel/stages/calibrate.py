@@ -1,4 +1,4 @@
-"""calibrate: what people say of a label's scores, from CxC's val pairs or as shipped for default parameters."""
+"""calibrate: curves from relevance to human judgement, fitted to CxC's val pairs or shipped for default parameters."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from relabel.store.workdir import Work
 from relabel_train.scoring.calibration import CalibrationCurve
 
 SHIPPED = Path(fitting.__file__).with_name("calibrations.json")
-"""Curves of labels with default parameters; its `origin` says how they were made."""
+"""Curves of labels with default parameters. The entry `origin` says how they were made."""
 
 
 def calibration(session: Session, label: str) -> Job:
-    """Prepare to calibrate a label by its scores of CxC's val pairs."""
+    """Prepare to calibrate a label with its scores of CxC's val pairs."""
     session = session.judged_on("val")
     params = session.config.judge
     config = {"resamples": params.resamples, "seed": params.seed}
@@ -47,7 +47,7 @@ def calibration(session: Session, label: str) -> Job:
 
 
 def calibration_jobs(session: Session, labels: Iterable[str], against: Collection[str]) -> Iterator[PendingJob]:
-    """Yield the calibrations of labels that are judged on CxC's val pairs."""
+    """Yield the jobs that calibrate labels, if CxC's val pairs are judged."""
     params = session.config.judge
     if "cxc" in against and params.split == "val" and "sits" in params.tasks:
         for label in (name for name in labels if session.config.params(name).source != BASELINE):
@@ -56,9 +56,9 @@ def calibration_jobs(session: Session, labels: Iterable[str], against: Collectio
 
 
 def find_calibration(session: Session, label: str) -> Calibration | None:
-    """Return the calibration of a label: of its own scores if they exist, else as shipped for its parameters.
+    """Return the calibration fitted to a label's scores if it exists, otherwise the one shipped for its parameters.
 
-    None if neither is there.
+    None if there is neither.
     """
     if namespace(session) == "coco" and (session.folder("calibrations", label) / MANIFEST).exists():
         job = calibration(session, label)
@@ -73,13 +73,13 @@ def need_calibration(session: Session, label: str) -> Calibration:
     if found := find_calibration(session, label):
         return found
     todo = f"On COCO, `relabel correlate --cxc --split val --label {label}` makes one."
-    raise UsageError(f"{label} has no calibration: nothing states what its scores mean to people", todo=todo)
+    raise UsageError(f"{label} has no calibration, so its scores have no probabilities", todo=todo)
 
 
 def check_curves(session: Session, labels: Iterable[str], scores: Iterable[PairScores] = ()) -> dict[str, Reliability]:
-    """Compare the curves of labels with the pairs of the judged split; labels without a curve are left out.
+    """Compare the curves of labels with the pairs of the judged split. Labels without a curve are left out.
 
-    `scores`: of other programs. Those of val have the curve that fits them.
+    `scores`: scores computed by other programs. Scores of val are compared with the curve fitted to them.
     """
     curves = dict[str, tuple[CalibrationCurve, ScoredPairs]]()
     for label in labels if "sits" in session.config.judge.tasks else ():
