@@ -30,7 +30,14 @@ from relabel.stages.encode import open_label
 from relabel.stages.false_negatives import find_false_negatives
 from relabel_cli.main import main
 from relabel_cli.options import COMPUTE, SharedOptions, verb
-from relabel_train.metrics import Positives, average_precision_at_r, open_scores, rank_positives, read_positives
+from relabel_train.metrics import (
+    Positives,
+    average_precision_at_r,
+    open_scores,
+    own_positives,
+    rank_positives,
+    read_positives,
+)
 from relabel_train.metrics.scores import Scores
 from relabel_train.reference.data import open_corpus_features, read_split
 from relabel_train.reference.evaluate import score
@@ -103,6 +110,18 @@ def orders(records: Sequence[Record]) -> list[Record]:
     return found
 
 
+def agreement(found: Positives, people: Positives) -> Record:
+    """Return precision and recall of positives in percent, over the queries that people judged."""
+    record = Record()
+    for direction, side, judged in (("i2t", found.i2t, people.i2t), ("t2i", found.t2i, people.t2i)):
+        pairs = [{*zip(s.queries[s.owner()].tolist(), s.items.tolist(), strict=True)} for s in (side, judged)]
+        queries = {*judged.queries.tolist()}
+        ours, theirs = ({pair for pair in each if pair[0] in queries} for each in pairs)
+        for name, each in (("precision", ours), ("recall", theirs)):
+            record[f"{direction} {name}"] = round(100 * len(ours & theirs) / len(each), 1)
+    return record
+
+
 def command(common: SharedOptions) -> None:
     """Compare the order of models by the audit's figures with their order by ECCV Caption."""
     session = common.session()
@@ -113,29 +132,33 @@ def command(common: SharedOptions) -> None:
     chosen, number = np.flatnonzero(kept), np.cumsum(kept) - 1
     owner = corpus.image[chosen + rows.start].astype(np.int64) - images.start
     i2t, t2i = (locate("eccv", FILES[direction], session.runtime.data) for direction in ("i2t", "t2i"))
-    caption_ids = [corpus.caption_ids[row] for row in (chosen + rows.start).tolist()]
     image_ids = corpus.image_ids[images.start : images.stop]
-    people = read_positives(i2t, t2i, image_ids, caption_ids, without=names)
-    positives = {}
+    caption_ids = corpus.caption_ids[rows.start : rows.stop]
+    people = read_positives(i2t, t2i, image_ids, [caption_ids[n] for n in chosen.tolist()], without=names)
+    complete = read_positives(i2t, t2i, image_ids, caption_ids)
+    every = corpus.image[rows.start : rows.stop].astype(np.int64) - images.start
+    found, positives = [{"positives": "COCO"} | agreement(own_positives(every, len(images)), complete)], {}
     for label in AUDITORS:
         keys = find_false_negatives(session, [label], "test").keys
         image, caption = keys // len(corpus) - images.start, keys % len(corpus) - rows.start
         scored = kept[caption]
         positives[label] = corrected_positives(image[scored], number[caption[scored]], owner)
+        found.append({"positives": label} | agreement(corrected_positives(image, caption, every), complete))
     records = list[Record]()
     for name, scores in models(session, kept, held_out):
         record: Record = {"model": name}
         for label, corrected in positives.items():
-            found = compare_positives(Run.complete(scores, kept), corrected, owner, session.runtime.threads)[0]
+            shown = compare_positives(Run.complete(scores, kept), corrected, owner, session.runtime.threads)[0]
             for figure in ("R@1", "mAP@R"):
                 for kind, title in (("usual", figure), ("corrected", f"{figure} by {label}")):
-                    record[title] = round(float(np.mean([f[kind] for f in found if f["figure"] == figure])), 2)
+                    record[title] = round(float(np.mean([f[kind] for f in shown if f["figure"] == figure])), 2)
         records.append(record | {PEOPLE: mean_precision(scores, people)})
         session.runtime.progress.note(json.dumps(records[-1]))
     records.sort(key=lambda record: -record[PEOPLE])
-    parts = {"Figures of models, percent": records, f"Kendall's tau with {PEOPLE}": orders(records)}
+    parts = {"Positives against ECCV Caption, percent": found}
+    parts |= {"Figures of models, percent": records, f"Kendall's tau with {PEOPLE}": orders(records)}
     tables = [Table(t, tuple(p[0]), tuple(tuple(map(str, r.values())) for r in p)) for t, p in parts.items()]
-    common.show({"models": records, "orders": orders(records)}, "\n\n".join(map(text, tables)))
+    common.show({"positives": found, "models": records, "orders": orders(records)}, "\n\n".join(map(text, tables)))
 
 
 app = verb(command, COMPUTE)
