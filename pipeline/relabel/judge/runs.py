@@ -90,7 +90,7 @@ def _read_lines(path: Path, corpus: Corpus, rows: range, first: NDArray[np.bool_
     direction = min(unknown, key=unknown.__getitem__)
     for side, name, places in zip(_SIDES[direction], _IDS, found[direction], strict=True):
         if (wrong := np.flatnonzero(places < 0)).size:
-            problem = f"{len(wrong):,} of {len(places):,} lines have a {name} that is no {side} of the split"
+            problem = f"{len(wrong):,} of {len(places):,} lines have a {name} outside the {side}s of the split"
             todo = f"First: {table[name][int(wrong[0])]}. Ids look like {known[side][0]}."
             raise CheckError(problem, where=f"{where}: line {wrong[0] + 1}", todo=todo)
     (query, candidate), queries = found[direction], known[_SIDES[direction][0]]

@@ -150,8 +150,8 @@ def test_faults_of_a_run_are_named(corpus: Corpus, scores: Array, tmp_path: Path
 
     first = good[0][0]
     wrong: dict[str, tuple[list[tuple[str, ...]], type[RelabelError], str]] = {
-        "unknown query": (changed(0, "coco:no"), CheckError, "line 5: 1 of 363 lines have a query that is no caption"),
-        "other split": (changed(2, val.image_id), CheckError, f"candidate that is no image .*First: {val.image_id}"),
+        "unknown query": (changed(0, "coco:no"), CheckError, "line 5: 1 of 363 lines have a query outside the"),
+        "other split": (changed(2, val.image_id), CheckError, f"candidate outside the images .*First: {val.image_id}"),
         "missing": (good[3:], CheckError, f"1 of 121 queries have no candidates; first {first}"),
         "nan": (changed(4, "nan"), CheckError, "line 5: a score is not a finite number"),
         "text": (changed(4, "best"), CheckError, "not a run in TREC's format .*best"),
