@@ -1,6 +1,6 @@
-"""Write docs/reference.md (commands and parameters) and docs/api.md (Python) as plain Markdown: `make docs`.
+"""Write docs/reference.md (commands and parameters), docs/api.md (Python) and docs/llms.txt (all pages): `make docs`.
 
-The pages are committed, so that they can be read in the repository; a test compares them with today's code.
+The files are committed, so that they can be read in the repository; a test compares them with today's code and pages.
 """
 
 from __future__ import annotations
@@ -8,12 +8,14 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import griffe
 import typer
+import yaml
 from pydantic import BaseModel
 
 from relabel.config import DEFAULT_SOURCES, Config
@@ -36,14 +38,17 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "relabel.sources.relevance": ("Relevance",),
 }
 """Modules of docs/api.md with the names shown; by default, the module's `__all__` or all that it defines."""
+INDEX = "llms.txt"
+"""Index of the site for assistants, in the form of https://llmstxt.org."""
 MARK = "<!-- Written by `make docs`: change the code. -->"
 _TABLES = ("parameters", "other parameters", "attributes", "raises", "returns", "yields")
 
 
 def main() -> None:
-    """Write both pages."""
+    """Write both pages, and then the index of all pages."""
     for name, lines in pages().items():
         (ROOT / "docs" / name).write_text(lines, encoding="utf-8")
+    (ROOT / "docs" / INDEX).write_text(index(), encoding="utf-8")
 
 
 def pages() -> dict[str, str]:
@@ -58,6 +63,29 @@ def pages() -> dict[str, str]:
 
 def _introduction(name: str) -> str:
     return (ROOT / "docs" / name).read_text(encoding="utf-8").partition(MARK)[0]
+
+
+def index() -> str:
+    """Return the pages of the site by section, each with its address and first sentence."""
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    home, *sections = site["nav"]
+    address = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Documentation"]
+    lines = [f"# {site['site_name']}", "", f"> {_summary(home['Home'])}"]
+    for name, entries in ((name, entries) for section in sections for name, entries in section.items()):
+        lines += ["", f"## {name}", ""]
+        for title, page in (item for entry in entries for item in entry.items()):
+            place = re.sub(r"(index)?\.md$", "", page).removesuffix("/")
+            lines.append(f"- [{title}]({address}{place}/): {_summary(page)}")
+    return "\n".join([*lines, ""])
+
+
+def _summary(page: str) -> str:
+    """Return the first sentence of a page, without links."""
+    body = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    blocks = re.sub(r"```.*?```|<!--.*?-->", "", body, flags=re.DOTALL).split("\n\n")
+    prose = next(block.strip() for block in blocks if re.match(r"\s*[\w`*\[]", block))
+    plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", " ".join(prose.split()))
+    return re.split(r"(?<=\.)\s", plain)[0].rstrip(":")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -88,6 +88,7 @@ def small_project(tmp_path_factory: pytest.TempPathFactory) -> Session:
     Labels: same_image, cbow (vectors), cider and cider_plain (features); neighbours of cbow and cider. Texts repeat
     within and across images; ids hold more than ASCII.
     """
+    pytest.importorskip("numba", reason="the `pipeline` extra is not installed")
     from relabel import stages
     from relabel.config import Config, load_config
     from relabel.core.runtime import Runtime

@@ -31,8 +31,8 @@ def _explain(error: Exception) -> tuple[str, int]:
         return str(error), int(code)
     # By name and message: torch is not imported for the sake of an error.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or _ALLOCATOR in str(error):
-        todo = "Run it again with a lower --memory or fewer --threads or --workers; finished work is kept."
-        return f"out of memory. {todo}", 5
+        hint = "Run it again with a lower --memory or fewer --threads or --workers; finished work is kept."
+        return f"out of memory. {hint}", 5
     # Where a choice is left, stages name the extras themselves.
     if isinstance(error, ModuleNotFoundError) and (named := missing_package(error)) is not None:
         return str(named), named.exit_code

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from typing import Any
 
-from relabel_cli.terminal import Escaped
+from relabel_cli.terminal import EscapeStream
 
 LINE = "Interrupted; finished work is kept. Run the same command again to go on."
 INTERRUPTED = 130
@@ -48,7 +48,10 @@ def run(load: Callable[[], Any]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     # Python has None for a stream that is closed.
-    with redirect_stdout(sys.stdout and Escaped(sys.stdout)), redirect_stderr(sys.stderr and Escaped(sys.stderr)):
+    with (
+        redirect_stdout(sys.stdout and EscapeStream(sys.stdout)),
+        redirect_stderr(sys.stderr and EscapeStream(sys.stderr)),
+    ):
         try:
             # `color`: click removes escape sequences otherwise, and hides what a caption holds.
             return load()(standalone_mode=False, color=True) or 0

@@ -87,8 +87,8 @@ class SharedOptions(Parameters):
         file = self.params or params_file(self.labels)
         config = load_config(file, self.set, {"ingest.dataset": self.dataset, **self.overrides})
         if self.labels.name in config.sources and not self.labels.exists():
-            where, todo = f"--labels {self.labels}", f"Choose a label by `--label {self.labels.name}`."
-            raise UsageError("the folder of artefacts has the name of a label", where=where, todo=todo)
+            where, hint = f"--labels {self.labels}", f"Choose a label by `--label {self.labels.name}`."
+            raise UsageError("the folder of artefacts has the name of a label", where=where, hint=hint)
         named = config.ingest.has_location or "dataset" in config.ingest.model_fields_set
         if not named and (name := only_dataset(self.labels)):
             config = load_config(file, self.set, {"ingest.dataset": name, **self.overrides})
@@ -182,7 +182,7 @@ def verb(
         try:
             function(common=validate(SharedOptions, given | {"overrides": chosen}, "command line"), **values)
         except RelabelError as error:
-            error.todo = error.todo and with_settings(error.todo, {option.name for option in options})
+            error.hint = error.hint and with_settings(error.hint, {option.name for option in options})
             raise
 
     # Typer reads the options from the signature.
@@ -236,7 +236,7 @@ def check_split(name: str | None) -> str | None:
     """Return the split that a word means, as "validation" means val; raise for any other word."""
     split: str | None = named_split(name)
     if split is not None and split not in SPLITS:
-        raise UsageError(f"no split {name!r}", todo=choices(split, SPLITS))
+        raise UsageError(f"no split {name!r}", hint=choices(split, SPLITS))
     return split
 
 

@@ -25,10 +25,10 @@ _BAR = 12  # columns of a bar; a line fits into 80 columns
 
 
 class Display(Progress):
-    """What a command is doing, with count and time left.
+    """Progress display of a command, with a count and the remaining time.
 
-    On a terminal it is one line: of several artefacts, it says which is made, and the time left is that of all.
-    Elsewhere an activity prints a line every minute, and its end if it took longer.
+    A terminal shows one line. For several artefacts, it names the current one and the remaining time of all. Otherwise,
+    an activity prints a line every minute, and another at its end if it took longer.
     """
 
     def __init__(self, console: Console) -> None:
@@ -101,11 +101,11 @@ class Display(Progress):
         """Show only the innermost status, or the outermost bar: bars inside it are parts of its work."""
         if not self._open:
             return
-        known = [bar for bar in self._open if bar.task.total is not None]
-        shown = self._open[-1] if self._open[-1].task.total is None else known[0]
+        with_total = [bar for bar in self._open if bar.task.total is not None]
+        shown = self._open[-1] if self._open[-1].task.total is None else with_total[0]
         for bar in self._open:
             self._bars.update(bar.task.id, visible=bar is shown)
-        # At once: an import may leave no time for the thread that draws.
+        # Refresh now, because an import may block the thread that draws.
         self._bars.refresh()
 
     def _title(self, task: Task) -> str:

@@ -20,7 +20,7 @@ VERBS = {
     "encode": "Encode every caption with a source.",
     "neighbours": "Find the most relevant captions of every caption or image.",
     "nearest": "Show the captions that each label ranks closest to a caption.",
-    "false-negatives": "List captions of other images that describe an image as well as people find right.",
+    "false-negatives": "List captions of other images that people would probably accept for an image.",
     "audit": "Count equal captions and false negatives of a benchmark, and correct the figures of a run.",
     "report": "Write one HTML page of figures, judged pairs, relevance and nearest captions.",
     "correlate": "Report how well each label agrees with human judgement.",
@@ -53,7 +53,7 @@ class LazyGroup(TyperGroup):
         """Import one verb; raise with similar verbs if it does not exist."""
         if cmd_name not in VERBS:
             advice = f"{choices(cmd_name, VERBS)} See `relabel --help`."
-            raise UsageError(f"no such command {cmd_name!r}", todo=advice)
+            raise UsageError(f"no such command {cmd_name!r}", hint=advice)
         # Verbs load torch, pyarrow and other large libraries, so only the called one is imported.
         command = import_module(f"relabel_cli.verbs.{cmd_name.replace('-', '_')}").app
         command.name = cmd_name

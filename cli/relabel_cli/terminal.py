@@ -16,8 +16,8 @@ def escape(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
-class Escaped:
-    """A text stream that escapes what is written to it. `raw`: the stream behind it, for programs that draw."""
+class EscapeStream:
+    """A text stream that escapes its output. `raw`: the underlying stream, for progress displays."""
 
     buffer = None  # click would write to that of an ASCII stream
 

@@ -139,11 +139,11 @@ def run_trials(
     trials: Iterable[Trial], inputs: Inputs, params: FitTableParams, records: TrialFile, runtime: Runtime
 ) -> None:
     """Run trials on the CPU, one per thread of the runtime, and record each when it has finished."""
-    todo = [trial for trial in trials if trial.key not in records.records]
+    pending = [trial for trial in trials if trial.key not in records.records]
     # Spawned, since a forked process that has used torch's threads may never answer.
     executor = ProcessPoolExecutor(runtime.threads, get_context("spawn"), _prepare_worker)
-    with runtime.progress.bar("trainings", len(todo), "runs") as bar, executor as pool:
-        started = {pool.submit(run_trial, trial, inputs, params): trial for trial in todo}
+    with runtime.progress.bar("trainings", len(pending), "runs") as bar, executor as pool:
+        started = {pool.submit(run_trial, trial, inputs, params): trial for trial in pending}
         for future in as_completed(started):
             trial = started[future]
             records.add({"key": trial.key, **trial.facts, **future.result()})

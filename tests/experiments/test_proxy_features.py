@@ -106,5 +106,5 @@ def test_no_label_contains_a_held_out_caption(
     split = read_split(left.folder("corpus"), "train", features)
     assert len(split.image_ids) == COUNTS["train"]
     lookup.block(lookup.rows_of(split.caption_ids))
-    with pytest.raises(FitError, match="stands in for its image"):
+    with pytest.raises(FitError, match="represents its image"):
         read_split(small_project.folder("corpus"), "train", features)

@@ -223,7 +223,9 @@ class Folder:
         folder = self.path / f"labels/coco/exports/{self.split}" / kind
         if kind == "neighbours":
             folder /= options[-1] if options else "captions"
-        return {f"{file}/{column}": values for file, column, values in _contents(folder / label)}
+        contents = {f"{file}/{column}": values for file, column, values in _contents(folder / label)}
+        # Copies of lookups, which have units of their own.
+        return {name: values for name, values in contents.items() if not name.startswith("lookup/")}
 
     def figures(self, labels: Sequence[str], on: str, *options: str) -> dict[str, dict[str, Any]]:
         """Return the figures of labels on an evaluation set or file: label to name of the figure to number or text."""

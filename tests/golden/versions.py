@@ -54,5 +54,5 @@ def problems(frozen: Versions, now: Versions) -> Iterator[str]:
         if frozen.get(source) != one:
             same = source in frozen and frozen[source][0] == one[0]
             first = f"raise encoding.{source} in pipeline/relabel/versions.yaml, and " if same else ""
-            todo = f"{first}run `python -m tests.golden freeze --only versions`"
-            yield f"{source}: its frozen values are not those of version {one[0]}: {todo}"
+            hint = f"{first}run `python -m tests.golden freeze --only versions`"
+            yield f"{source}: its frozen values are not those of version {one[0]}: {hint}"

@@ -140,7 +140,7 @@ def test_the_graph_gives_what_single_commands_give(tmp_path: Path, mirror: Path)
     printed = dvc(folder, "repro", RELABEL_MIRROR=str(elsewhere), **proxy)
     assert printed.count("going on without GloVe: cbow is left out, and bert_sts") == 2  # the command, and its output
     for label in BEHIND_GLOVE:
-        assert f"{label} is left out: data/glove: glove is not here. Get it with `relabel fetch glove`" in printed
+        assert f"{label} is left out: data/glove: glove not found. Get it with `relabel fetch glove`" in printed
     report = folder / "labels/coco/report/val/cxc/cxc.json"
     judged = {*lists["labels"]} - {"same_image"}  # which has no figure over pairs of other images
     assert set(json.loads(report.read_text(encoding="utf-8"))) == judged - BEHIND_GLOVE

@@ -21,9 +21,9 @@ VERBS: dict[str, tuple[str, str]] = {
     "export lookup": ("export lookup --label LABEL --split val", "exports/val/lookup/LABEL"),
     "correlate --cxc": ("correlate --cxc --label LABEL", "judgements/val/LABEL"),
 }
-PAIRS = "it scores pair by pair; precomputed batches have its labels."
-ALL_PAIRS = "it scores pair by pair, and all pairs are too many; set `gate`."
-IDS = "it knows image ids alone."
+PAIRS = "it scores pair by pair; use precomputed batches instead."
+ALL_PAIRS = "it scores pair by pair, and there are too many pairs; set `gate`."
+IDS = "it only uses image ids."
 # Verb to label to what the one line says; every other cell works.
 REFUSED: dict[str, dict[str, str]] = {
     "neighbours of captions": {"same_image": IDS, "meteor": ALL_PAIRS},

@@ -1,5 +1,6 @@
-"""Contract: the documentation site is built without warnings, the pages of reference say what the code says, and the
-links of a document point to files and headings that exist.
+"""Contract: the documentation site is built without warnings, the pages of reference say what the code says, llms.txt
+lists all pages, each source, export and verb is stable or experimental, and the links of a document point to files and
+headings that exist.
 """
 
 from __future__ import annotations
@@ -14,10 +15,19 @@ from pathlib import Path
 import pytest
 from tests.examples.documents import ROOT, WRITTEN, pages
 
+from relabel.export import EXPORTS
 from relabel.sources import SOURCES
 from relabel_cli.root import VERBS
 
-DOCUMENTS = (*pages(), *WRITTEN, "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")
+DOCUMENTS = (
+    *pages(),
+    *WRITTEN,
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "examples/README.md",
+)
 _CODE = re.compile(r"```.*?```", re.DOTALL)
 
 
@@ -38,10 +48,23 @@ def test_the_pages_of_reference_are_those_of_the_code() -> None:
     assert {f"docs/{name}" for name in written} == {*WRITTEN}
     for name, text in written.items():
         assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, f"docs/{name}: run `make docs`"
+    index = docs_reference.index()
+    assert (ROOT / "docs" / docs_reference.INDEX).read_text(encoding="utf-8") == index, "llms.txt: run `make docs`"
+    assert (
+        index.count("https://relabel-itr.github.io/relabel/") == len(pages()) + len(WRITTEN) - 2
+    )  # README, the home page
     documented = ("relabel.score", "relabel.load", "relabel_train.lookup.Lookup", "relabel_train.losses.BCLSLoss")
     assert all(f'id="{name}"' in written["api.md"] for name in documented)
     assert all(f"### `relabel {verb}`" in written["reference.md"] for verb in VERBS)
     assert all(f"#### `source: {name}`" in written["reference.md"] for name in SOURCES)
+
+
+def test_each_source_export_and_verb_is_stable_or_experimental() -> None:
+    table = (ROOT / "docs/support.md").read_text(encoding="utf-8").partition("## ")[0]
+    rows = {line.split("|")[1].strip(): line for line in table.splitlines() if line.startswith("| ")}
+    exports = {"lookup", "neighbours", "batches", "wds", *EXPORTS}
+    for row, names in {"sources": {*SOURCES}, "exports": exports, "verbs": {*VERBS}}.items():
+        assert sorted(re.findall(r"`([^`]*)`", rows[row])) == sorted(names)
 
 
 def anchors(document: Path) -> set[str]:

@@ -1,10 +1,14 @@
 """Contract: a release can be built and has one version. The wheel contains everything that an installation needs.
 Outside the checkout, the command builds labels, and an environment with numpy and pyarrow alone reads them. With the
-main dependencies alone, every verb works or names the missing extra in one line.
+main dependencies alone, every verb works or names the missing extra in one line. `uvx` labels a file in one command.
+
+`RELABEL_WHEEL` names a wheel to test instead of one that is built here.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import sysconfig
 import zipfile
@@ -12,17 +16,21 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.version import Version
 from tests.packaging.environments import READ, ROOT, attempt, make_environment, need_registry, run, write_captions
 
 from relabel_cli.root import VERBS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+SPACE = 10 << 30  # bytes: torch with CUDA's libraries in the cache of uv, to which environments link
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build what a release uploads: a source archive, and from that the wheel; pip fetches the build backend."""
     need_registry("hatchling")
+    if given := os.environ.get("RELABEL_WHEEL"):
+        return Path(given).resolve()
     folder = tmp_path_factory.mktemp("wheel")
     run(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
     run(sys.executable, "-m", "twine", "check", "--strict", *folder.iterdir(), cwd=folder)
@@ -61,12 +69,31 @@ def labelled(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_release_has_one_version(wheel: Path) -> None:
+def test_a_release_has_one_version(wheel: Path, installed: Path, tmp_path: Path) -> None:
     name, version = wheel.name.split("-")[:2]
     assert name == "relabel_itr"
-    assert yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"] == version
+    assert run(installed / "relabel", "--version", cwd=tmp_path) == f"relabel {version}\n"
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"]
     headings = [line for line in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines() if line[:3] == "## "]
-    assert headings[0] == "## Unreleased" or headings[0].startswith(f"## {version} ")
+    # The tag of a commit gives its version. Between two tags, the documents name the last release or the next one.
+    assert Version(version).is_devrelease or cited == version
+    assert headings[0] == "## Unreleased" or headings[0].startswith(f"## {cited} ")
+
+
+@pytest.mark.network
+@pytest.mark.timeout(2400)
+def test_uvx_labels_a_file(wheel: Path, tmp_path: Path) -> None:
+    programs = sysconfig.get_path("scripts")
+    uvx = shutil.which("uvx", path=os.pathsep.join([programs, os.environ["PATH"]])) or pytest.skip(
+        "uv is not installed"
+    )
+    if shutil.disk_usage(tmp_path).free < SPACE:
+        pytest.skip(f"less than {SPACE >> 30} GiB of disk are free")
+    shutil.copy(ROOT / "tests/packaging/captions.csv", tmp_path)
+    requirement = f"{wheel}[cpu,pipeline,offline,java]"
+    run(uvx, "--from", requirement, "relabel", "run", "captions.csv", cwd=tmp_path)
+    lookups = (tmp_path / "labels/captions/exports/train/lookup").glob("*/lookup.json")
+    assert {file.parent.name for file in lookups} == {"sbert", "cider"}
 
 
 def test_the_wheel_holds_code_data_and_licences(wheel: Path) -> None:

@@ -75,6 +75,12 @@ def test_label_takes_captions_in_one_call(folder: Path, labels: relabel.Label) -
     assert not files.exists()
 
 
+def test_label_of_one_split(folder: Path) -> None:
+    rows = [{"image_id": split, "split": split, "text": f"a {split} dog"} for split in ("train", "val")]
+    labels = relabel.label(rows, "cider", split="val", tokenizer="lower_split")
+    assert (labels.split, labels.caption_ids) == ("val", ["captions:val#0"])
+
+
 def test_tables_are_ingested_as_files_are(folder: Path) -> None:
     columns = {"caption_id": ["1", "2"], "image_id": ["a", "b"], "text": ["a dog", "two cats"]}
     manifest, states = Path("labels/tables/corpus/manifest.json"), set()
@@ -87,12 +93,12 @@ def test_tables_are_ingested_as_files_are(folder: Path) -> None:
     assert corpus.texts == ["a dog", "a cat"]
     assert not verify([Path("labels/tables")]).problems
     for wrong in (5, {"image_id": ["a"], "text": ["a dog", "a cat"]}):
-        with pytest.raises(UsageError, match=f"type {type(wrong).__name__} are no table"):
+        with pytest.raises(UsageError, match=f"type {type(wrong).__name__} are not a table"):
             relabel.ingest("labels/tables", wrong)
     own = Path("labels/tables/captions.parquet")
     pq.write_table(pa.table(columns), own)
     content = own.read_bytes()
-    with pytest.raises(UsageError, match=r"captions\.parquet: a file of your own"):
+    with pytest.raises(UsageError, match=r"captions\.parquet: the table would replace your own file"):
         relabel.ingest("labels/tables", columns)
     assert own.read_bytes() == content
 
@@ -126,11 +132,11 @@ def test_ids_follow_the_rows_of_the_caller(duplicates: str, tmp_path: Path, monk
     shown = frame.dropna().set_index("caption_id")["text"]
     assert dict(shown) == dict(zip(labels.corpus.caption_ids, labels.corpus.texts, strict=True))
     Path("d.csv").write_text("image,text\nb,cats\n")
-    with pytest.raises(UsageError, match=r"d\.csv: ids by row exist only"):
+    with pytest.raises(UsageError, match=r"d\.csv: ids by row are available only"):
         _ = relabel.ingest("labels/csv", "d.csv").ids
     old = relabel.ingest("labels/d", table, duplicates=duplicates)
     relabel.ingest("labels/d", table[::-1], duplicates=duplicates)
-    with pytest.raises(CheckError, match="other captions have replaced"):
+    with pytest.raises(CheckError, match="the captions were replaced"):
         _ = old.ids
 
 
@@ -253,8 +259,8 @@ def test_usage_errors_are_named(folder: Path, labels: relabel.Label) -> None:
         (MissingError, "no corpus of dataset yours", relabel.load, "labels/yours", "cider"),
         (MissingError, "same_image is not encoded", relabel.load, folder, "same_image"),
         (UsageError, "no label 'cidr'", relabel.load, folder, "cidr"),
-        (UsageError, "no such image", labels.block, ["mine:z"], ["mine:a0"]),
-        (UsageError, "no such caption", labels.block, ["mine:a"], ["mine:a9"]),
+        (UsageError, "no image with", labels.block, ["mine:z"], ["mine:a0"]),
+        (UsageError, "no encoded caption", labels.block, ["mine:a"], ["mine:a9"]),
         (UsageError, "sequence of ids", labels.block, "mine:a", ["mine:a0"]),
         (UsageError, "as many images as captions", labels.pairs, ["mine:a"], []),
         (UsageError, "either a caption id or a text", labels.nearest),
@@ -369,11 +375,11 @@ def test_cider_of_one_document_asks_for_documents(folder: Path) -> None:
         partial(fuse.pairs, [[text]], [text]),
     ]
     for call in calls:
-        with pytest.raises(UsageError, match=r"with one document, every score is 0.*documents="):
+        with pytest.raises(UsageError, match=r"with only one document, .*every CIDEr score are 0.*documents="):
             call()
     line = json.dumps({"reference": text, "candidate": "a dog", "human": 1})
     Path("one.jsonl").write_text(f"{line}\n{line}\n")
-    with pytest.raises(UsageError, match="with one document"):
+    with pytest.raises(UsageError, match="with only one document"):
         relabel.correlate(relabel.encode(folder, "cider", settings=CIDER), on="one.jsonl")
     # Two captions are documents of each other, and a scorer may get another name.
     scorer.name = "mine"
@@ -419,7 +425,7 @@ def test_correlate_takes_the_parameters_of_the_command(labels: relabel.Label) ->
         ("one evaluation set", [], "mine.jsonl", {}),
         ("must be opened labels, scorers or functions, found 'sbert'", "sbert", "mine.jsonl", {}),
         ("must be opened labels, scorers or functions, found 3", [labels, 3], "mine.jsonl", {}),
-        ("not those of mine. Judge labels on pairs of texts, on one of", labels, "cxc", {}),
+        ("not those of mine. Judge labels on a set of texts, with on and one of", labels, "cxc", {}),
     ]
     for said, judged, on, parameters in cases:
         with pytest.raises(UsageError, match=said):
@@ -430,7 +436,7 @@ def test_faults_of_captions_in_memory_name_no_file_and_no_option() -> None:
     texts = ["a dog", "two cats"]
     cases: list[Any] = [
         (
-            "^captions: 2 of 2 captions cannot be read: 2 caption that is no text",
+            "^captions: 2 of 2 captions cannot be read: 2 caption that is not text",
             {"image_id": ["a", "b"], "text": [1, 2]},
         ),
         ("^captions: row 0: the image id is blank", {"image_id": ["  ", "b"], "text": texts}),

@@ -83,7 +83,7 @@ def test_words_for_splits_and_mistyped_ones(tmp_path: Path, monkeypatch: pytest.
         ("three.cvs", "Did you mean three.csv"),
         ("in/twoo.json", "Did you mean in/two.json"),
         ("flickr30", "Did you mean --dataset flickr30k?"),
-        ("zzz", "Give a file, a folder or a URL"),
+        ("zzz", "Pass a file, a folder or a URL"),
     ],
 )
 def test_a_mistyped_file_or_dataset_gets_the_nearest_name(

@@ -97,7 +97,7 @@ def test_the_same_source_may_change(checkout: Path, monkeypatch: pytest.MonkeyPa
 
 def test_an_ingested_dataset_is_known_by_its_name() -> None:
     mine = ("--dataset", "mine", "--split", "train", *LOWER)
-    refused("run", *mine, said=["no captions are known for dataset mine"])
+    refused("run", *mine, said=["no captions for dataset mine"])
     assert captions("mine") == 12
     before = files("labels/mine/corpus")
     done("run", "--dry-run", *mine)

@@ -35,7 +35,7 @@ class OutOfMemoryError(RuntimeError):
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
-        (MissingError("gone", where="a.txt", todo="Make it."), 3, "a.txt: gone. Make it."),
+        (MissingError("gone", where="a.txt", hint="Make it."), 3, "a.txt: gone. Make it."),
         (CheckError("damaged\nin line 2"), 4, "damaged in line 2"),
         (system(errno.ENOSPC), 5, "labels/x: could not write: No space left on device. Free some space"),
         (system(errno.EMFILE, None), 4, "open files"),

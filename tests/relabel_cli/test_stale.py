@@ -59,7 +59,9 @@ SPLITS = {"train": 10, "val": 20, "test": 10}
 NEAR = tuple(f"neighbours --label L --candidates val --queries {queries}" for queries in ("captions", "images"))
 ENCODE, LOOKUP = "encode --label L --split val", "export lookup --label L --split val"
 TUNE = "tune word2vec"
-TABLES = (ENCODE, *NEAR, LOOKUP)
+JUDGE = "correlate --cxc --label L --split val"
+TABLES = (ENCODE, *NEAR, JUDGE, LOOKUP)
+"""What makes everything of a label: its encoding, neighbours, judgement with calibration, and lookup."""
 _TRAINER = "--features features --captions labels/mine/corpus --device cpu --json"
 _SIZES = "--set val=test --set model.embed_dim=8 --set model.word_dim=6 --set min_count=1 --set log_every=1"
 _FIT = f"fit {_TRAINER} --split val --batch-size 16 --epochs 1 {_SIZES}"

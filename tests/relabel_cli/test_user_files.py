@@ -68,7 +68,7 @@ def check_that_nothing_changes(command: str, code: int, message: str, home: Path
     [
         (f"{PLAN} HOME/d", 2, "/d' cannot name"),
         ("tune fuse --parts cider --out HOME/models", 4, "HOME/models: found "),
-        ("tune sbert --out labels/mine/corpus", 4, "found corpus mine, where only an older"),
+        ("tune sbert --out labels/mine/corpus", 4, "found corpus mine; only an older"),
         ("tune bert_sts --out labels/mine/exports/train/lookup", 4, "lookup: found "),
         ("tune bert_sts --out captions.jsonl", 4, "captions.jsonl: found "),
         ("tune bert_sts --out .", 2, "'.' cannot be the folder of an artefact"),
@@ -102,6 +102,6 @@ def test_files_at_the_path_of_an_artefact_stay(folder: str, command: str, home: 
 
 def test_foreign_files_in_an_artefact_stop_its_replacement(home: Path) -> None:
     Path("labels/mine/corpus/notes.txt").write_text("mine")
-    message = "found notes.txt, which relabel did not write"
+    message = "notes.txt was not written by relabel"
     check_that_nothing_changes("ingest --set ingest.duplicates=drop", 4, message, home)
     assert relabel("ingest")[0] == 0

@@ -102,6 +102,19 @@ def test_what_was_left_out_is_said_at_the_end(tmp_path: Path, monkeypatch: pytes
     assert (code, output.splitlines()[-1]) == (0, "= a caption of the same image"), output
 
 
+def test_warnings_about_a_table_name_rows_and_parameters_of_python() -> None:
+    build._warn_once.cache_clear()
+    rows = [("a", "a dog"), ("a", "a dog"), ("b", "")]
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        label = relabel.label(rows, "cider", tokenizer="lower_split")
+    empty, repeated, *_ = label.warnings
+    assert "(first: captions: row 2)" in empty
+    assert "(first: captions: row 1)" in repeated
+    assert "; duplicates=drop leaves them out" in repeated
+    assert {one.filename for one in noted} == {__file__}
+
+
 def test_parameters_of_captions_beside_those_of_a_source() -> None:
     columns = {"file": ["1.jpg", "2.jpg"], "words": ["a dog", "a cat"]}
     given = {"text_column": "words", "image_id_column": "file"}

@@ -254,7 +254,7 @@ def test_quantile_levels_are_reached_by_their_share_of_candidates(captions: Capt
     rows, scores, same = Table().neighbours(captions.rows, 30)
     reached = scores[np.isin(rows, captions.rows) & ~same]
     assert [(reached >= level).sum() for level in levels] == [np.ceil(q * len(reached)) for q in (0.1, 0.5, 1.0)]
-    with pytest.raises(ValueError, match="no caption has a neighbour"):
+    with pytest.raises(ValueError, match="no caption has a usable neighbour"):
         quantile_levels(Captions.of(IMAGE[:5], first=FIRST), Table(IMAGE[:5]), (0.5,), depth=4)
 
 

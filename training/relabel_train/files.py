@@ -46,15 +46,15 @@ Description = TypeVar("Description", bound=ExportDescription)
 
 
 @contextmanager
-def naming(path: Path, todo: str = AGAIN) -> Iterator[None]:
+def naming(path: Path, hint: str = AGAIN) -> Iterator[None]:
     """Raise FileNotFoundError or LookupFileError, with path and remedy, for the errors of reading a file."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
-        raise FileNotFoundError(f"{path}: file not found. {todo}") from None
+        raise FileNotFoundError(f"{path}: file not found. {hint}") from None
     except Exception as error:  # damaged content raises nearly anything
         reason = getattr(error, "strerror", None) or (str(error) if isinstance(error, ValueError) else repr(error))
-        raise LookupFileError(f"{path}: {reason:.200}. {todo}") from error
+        raise LookupFileError(f"{path}: {reason:.200}. {hint}") from error
 
 
 def size_of(path: Path) -> int:
@@ -79,12 +79,12 @@ def check_name(name: str) -> str:
     return name
 
 
-def read_description(kind: type[Description], path: Path, todo: str, verify: bool) -> Description:
+def read_description(kind: type[Description], path: Path, hint: str, verify: bool) -> Description:
     """Read and return what `to_json` wrote.
 
-    `todo`: how such an export is made. `verify`: compare the sha256 with that in `manifest.json`.
+    `hint`: how such an export is made. `verify`: compare the sha256 with that in `manifest.json`.
     """
-    with naming(path, todo):
+    with naming(path, hint):
         body = json.loads(read_file(path))
         if (version := body.pop("format")) != kind.FORMAT:
             raise ValueError(f"expected format {kind.FORMAT}, found {version!r:.40}")

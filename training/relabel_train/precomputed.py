@@ -220,8 +220,8 @@ def open_batches(path: str | Path, verify: bool = False) -> PrecomputedBatches:
         If a file is missing, damaged or of another format; names the file.
     """
     folder = Path(path).resolve()
-    todo = "Make precomputed batches with `relabel export batches`."
-    about = read_description(BatchesDescription, folder / NAME, todo, verify)
+    hint = "Make precomputed batches with `relabel export batches`."
+    about = read_description(BatchesDescription, folder / NAME, hint, verify)
     batches, size, step = about.batches, about.batch_size, about.batches_per_shard
     with naming(folder / NAME):
         if 0 in (size, step) or [sum(about.epochs), -(-batches // step)] != [batches, about.shards]:

@@ -183,8 +183,8 @@ class EpochSampler(ABC):
         shard.drop_last = self.drop_last or (even and world_size > 1)
         count = shard.count()
         if even and count < world_size:
-            todo = "Use a smaller batch_size or fewer processes."
-            raise ValueError(f"an epoch has {count} full batches, for {world_size} processes. {todo}")
+            hint = "Use a smaller batch_size or fewer processes."
+            raise ValueError(f"an epoch has {count} full batches, for {world_size} processes. {hint}")
         shard._part = slice(rank, count - count % world_size if even else count, world_size)
         return shard
 
@@ -590,7 +590,7 @@ def quantile_levels(
     rows, scores, same_image = neighbours.neighbours(captions.rows[sample], depth, "nan")
     candidates = np.sort(np.asarray(scores, np.float64)[(captions.positions_of(rows) >= 0) & ~same_image])[::-1]
     if not len(candidates):
-        raise ValueError("no caption has a neighbour that may be used and is not of its own image")
+        raise ValueError("no caption has a usable neighbour of another image")
     levels = tuple(float(candidates[max(0, int(np.ceil(q * len(candidates))) - 1)]) for q in sorted(quantiles))
     lowest = float(candidates[-1])
     # Equal levels are the same set, and a level at the lowest label holds every candidate, as only quantile 1 should.

@@ -52,11 +52,11 @@ def open_sidecar(path: str | Path, verify: bool = True, cache: int = 64) -> Side
         If a file is missing, damaged or of another format; names the file.
     """
     folder = Path(path).resolve()
-    todo = "Make a side-car with `relabel export wds`."
-    about = read_description(SideCarDescription, folder / DESCRIPTION, todo, verify)
+    hint = "Make a side-car with `relabel export wds`."
+    about = read_description(SideCarDescription, folder / DESCRIPTION, hint, verify)
     if about.layout != "arrays":
-        todo = "Export it with --layout arrays, which `join` reads."
-        raise LookupFileError(f"{folder}: a side-car of layout {about.layout}, for other tools. {todo}")
+        hint = "Export it with --layout arrays, which `join` reads."
+        raise LookupFileError(f"{folder}: a side-car of layout {about.layout}, for other tools. {hint}")
     # Keys that are unique in their shard only are found by the shard.
     index = INDEX if about.keys != "shard" else {}
     total = sum(entry.keys for entry in about.shards.values())
@@ -143,8 +143,8 @@ class SideCar:
     def _locate(self, key: str, url: str | None) -> tuple[int, str | None]:
         """Return position and shard of a key among all shards."""
         if not self._index:
-            where = f"{url} is none of its shards" if url is not None else "the sample has no __url__"
-            raise KeyError(f"{self.folder}: keys are unique in their shard only, and {where}")
+            where = f"{url} is not one of its shards" if url is not None else "the sample has no __url__"
+            raise KeyError(f"{self.folder}: keys are unique only within a shard, and {where}")
         hashes, order = self._index["index.hashes"], self._index["index.order"]
         wanted = hash_ids([key.encode()])[0]
         slot = int(np.searchsorted(hashes, wanted))
@@ -206,8 +206,8 @@ class Join:
             return {**sample, "labels": labels}
         if self._skipped is None:
             shard = sample.get("__url__", "no shard")
-            todo = "Export the side-car from the captions of these shards, or leave such samples out: missing='skip'."
-            raise KeyError(f"{self.sidecar.folder}: no label for the key {sample['__key__']!r} of {shard}. {todo}")
+            hint = "Export the side-car from the captions of these shards, or leave such samples out: missing='skip'."
+            raise KeyError(f"{self.sidecar.folder}: no label for the key {sample['__key__']!r} of {shard}. {hint}")
         with self._skipped.get_lock():
             self._skipped.value += 1
         return None
@@ -259,14 +259,14 @@ class BlockCollate:
     def __post_init__(self) -> None:
         about = self.sidecar.about
         if about.dtype is None:
-            todo = "Export a lookup, and read its blocks: RelevanceCollate(lookup, caption_id=...)."
-            raise ValueError(f"{about.label} ({about.source}) has no vectors. {todo}")
+            hint = "Export a lookup, and read its blocks: RelevanceCollate(lookup, caption_id=...)."
+            raise ValueError(f"{about.label} ({about.source}) has no vectors. {hint}")
         pooling = self.pooling or about.pooling
         if pooling not in about.poolings:
             raise ValueError(f"{about.label} has no pooling {pooling!r}. Use one of {', '.join(about.poolings)}.")
         if pooling not in ("first", "set") and not about.complete:
-            todo = "Pass pooling='first', or export the side-car by image."
-            raise ValueError(f"pooling {pooling!r} needs all captions of an image, and a key carries some. {todo}")
+            hint = "Pass pooling='first', or export the side-car by image."
+            raise ValueError(f"pooling {pooling!r} needs all captions of an image, and a key carries some. {hint}")
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         """Collate samples and add the blocks."""
@@ -305,8 +305,8 @@ class BlockCollate:
         count = len(labels.caption_ids)
         if self.caption is None:
             if count > 1:
-                todo = "Say which one is in the batch with caption=..."
-                raise ValueError(f"the sample of image {labels.image_id} has {count} captions. {todo}")
+                hint = "Say which one is in the batch with caption=..."
+                raise ValueError(f"the sample of image {labels.image_id} has {count} captions. {hint}")
             return 0
         number = int(self.caption(sample) if callable(self.caption) else sample[self.caption])
         if not 0 <= number < count:

@@ -38,7 +38,7 @@ def correlate(
     session = common.session()
     chosen = [*(on or []), *(name for name, asked in (("cxc", cxc), ("eccv", eccv)) if asked)] or ["cxc"]
     if picture is not None and {*chosen} == {"eccv"}:
-        raise UsageError("there is no picture of ECCV Caption alone", todo="Add a set: --on cxc,eccv.")
+        raise UsageError("ECCV Caption by itself has no picture", hint="Add a set: --on cxc,eccv.")
     label = common.chosen(session, label)
     outcome = compare(session, label, chosen, scores or (), allow_missing=allow_missing)
     if {"cxc", "eccv", "all"} & {*chosen} and not scores:

@@ -29,7 +29,7 @@ def false_negatives(
     k: Annotated[int, typer.Option("-k", min=1, help="Number of pairs to show.")] = 20,
     out: Annotated[Path | None, typer.Option(metavar="<file>", help="Write all pairs into this file (CSV).")] = None,
 ) -> None:
-    """List captions of other images that describe an image as well as people find right."""
+    """List captions of other images that people would probably accept for an image."""
     session = common.session()
     found = find_false_negatives(session, label, split, probability, threshold)
     for text in found.warnings:

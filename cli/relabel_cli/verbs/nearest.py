@@ -24,7 +24,7 @@ def nearest(
 ) -> None:
     """Show the captions that each label ranks closest to a caption."""
     if (text is None) == (caption_id is None):
-        raise UsageError("expected a caption or --id", todo="Give one: `relabel nearest 'a dog on a surfboard'`.")
+        raise UsageError("expected a caption or --id", hint="Give one: `relabel nearest 'a dog on a surfboard'`.")
     session = common.session()
     query, answers = search_labels(session, text, caption_id, label, k, split)
     found, reasons = dict[str, list[Hit]](), dict[str, str]()

@@ -78,25 +78,25 @@ def run(
 
 
 def check_captions(captions: str, labels: Path) -> None:
-    """Raise if captions name no file, folder or URL; the message has the files and datasets of a similar name."""
+    """Raise MissingError unless captions are a file, folder or URL. The message suggests similar names."""
     path = Path(captions)
     if "://" in captions or path.exists():
         return
-    there = sorted(file.name for file in path.parent.iterdir()) if path.parent.is_dir() else []
-    # A name resembles that of a file also without its ending.
-    stems = {Path(name).stem.lower(): str(path.parent / name) for name in there if not name.startswith(".")}
+    existing = sorted(file.name for file in path.parent.iterdir()) if path.parent.is_dir() else []
+    # Compare with the names of files, with and without their ending.
+    stems = {Path(name).stem.lower(): str(path.parent / name) for name in existing if not name.startswith(".")}
     names = {Path(file).name.lower(): file for file in stems.values()} | stems
     names |= {name: f"--dataset {name}" for name in {*FETCHED, *(one.parent.name for one in labels.glob("*/corpus"))}}
     close = dict.fromkeys(names[name] for name in get_close_matches(path.name.lower(), names))
-    todo = f"Did you mean {' or '.join(close)}?" if close else "Give a file, a folder or a URL of captions."
-    raise MissingError("no such file or folder", where=captions, todo=todo)
+    hint = f"Did you mean {' or '.join(close)}?" if close else "Pass a file, a folder or a URL of captions."
+    raise MissingError("no such file or folder", where=captions, hint=hint)
 
 
 def plan_text(steps: Sequence[PlannedJob]) -> str:
-    """List the steps of a run with their state, and the bytes and time of those that are still to be done."""
+    """List the steps of a run with their state, size and time, and the totals of the remaining steps."""
 
-    def about(known: Any, show: Callable[[Any], str], exact: bool) -> str:
-        return "" if known is None else ("" if exact else "~") + show(known)
+    def about(value: Any, show: Callable[[Any], str], exact: bool) -> str:
+        return "" if value is None else ("" if exact else "~") + show(value)
 
     notes = [f"{step.name}: {step.note}".replace("; ", "\n  ") for step in steps if step.note]
     cells = [("stage", "name", "state", "rows", "size", "time", "basis", "where")]
@@ -107,9 +107,9 @@ def plan_text(steps: Sequence[PlannedJob]) -> str:
     left = [step for step in steps if step.state != "done"]
 
     def total(values: Sequence[float | None]) -> float | None:
-        # Unknown values count as 0: a total is a lower bound.
-        known = [value for value in values if value is not None]
-        return sum(known) if known or not left else None
+        # Unknown values count as 0, so a total is a lower bound.
+        numbers = [value for value in values if value is not None]
+        return sum(numbers) if numbers or not left else None
 
     room = about(total([step.bytes for step in left]), size, not left)
     time = about(total([step.seconds for step in left]), duration, not left)

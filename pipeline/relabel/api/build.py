@@ -6,9 +6,10 @@ and calls `relabel.stages`. Use `relabel.stages` directly for more control.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, TypedDict, Unpack
 from relabel import stages
 from relabel.api.labels import Label
 from relabel.config import load_config, params_file
-from relabel.core.errors import RelabelError, UsageError, naming_extras
+from relabel.core.errors import RelabelError, UsageError, name_parameters, naming_extras
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.params import IngestParams, captions_at
@@ -31,6 +32,9 @@ from relabel.stages.run import report as stages_report
 from relabel.stages.run import run as stages_run
 from relabel.store.files import write_atomic
 from relabel.store.manifest import MANIFEST
+
+_TABLE = "captions.parquet"
+"""File in the folder of a dataset that holds captions given in memory."""
 
 _EXPORTS: dict[str, Callable[..., stages.Job]] = {
     "lookup": stages.lookup_export,
@@ -97,7 +101,7 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
     except RelabelError as error:
         if path is not captions:
             # The caller gave a table, and knows nothing of the file that holds it.
-            for name in ("problem", "where", "todo"):
+            for name in ("problem", "where", "hint"):
                 setattr(error, name, (getattr(error, name) or "").replace(str(path), "captions") or None)
         raise
     return stages.open_corpus(session)
@@ -143,6 +147,7 @@ def label(
     captions: Any,
     source: str = "sbert",
     *,
+    split: str = "all",
     out: str | Path | None = None,
     reading: Mapping[str, Any] | None = None,
     runtime: Runtime | None = None,
@@ -156,6 +161,8 @@ def label(
         Captions in any form that `ingest` accepts.
     source : str, default="sbert"
         Name of a source, or of a label in the parameter file.
+    split : {"train", "val", "test", "all"}, default="all"
+        Split whose captions are labelled.
     out : str or Path, optional
         Folder of a dataset, such as ``labels/mine``, that keeps the label for `load` and `export_label`. By default the
         files are in a temporary folder that is deleted with the label.
@@ -170,7 +177,7 @@ def label(
     Returns
     -------
     Label
-        Label of all captions of all splits. `ids` follows the order of the rows of `captions`; `caption_ids` does not.
+        Label of the captions of the split. `ids` follows the order of the rows of `captions`; `caption_ids` does not.
 
     Raises
     ------
@@ -197,7 +204,7 @@ def label(
     of_captions |= reading or {}
     ingest(folder, captions, runtime=runtime, **of_captions)
     settings["ingest.limit"] = of_captions.get("limit")
-    opened = encode(folder, source, "all", settings=settings, runtime=runtime)
+    opened = encode(folder, source, split, settings=settings, runtime=runtime)
     return replace(opened, _folder=kept)
 
 
@@ -396,16 +403,16 @@ def _write_table(folder: Path, captions: Any) -> Path:
             columns = {str(name): pa.array(list(values), from_pandas=True) for name, values in columns.items()}
         table = pa.table(columns)
     except (TypeError, ValueError) as error:  # ArrowInvalid is a ValueError
-        todo = (
-            "Give a path, a pandas or Arrow table, a mapping of columns to lists of one length, or a list of records."
+        hint = (
+            "Pass a path, a pandas or Arrow table, a mapping of columns to lists of one length, or a list of records."
         )
-        raise UsageError(f"captions of type {type(captions).__name__} are no table: {error}", todo=todo) from error
-    path, origin, found = folder / "captions.parquet", {b"relabel": b"captions in memory"}, None
-    with suppress(OSError, pa.ArrowException):
-        found = parquet.read_schema(path).metadata
-    if path.exists() and found != origin:
-        todo = "Give its path in place of the table, or move it."
-        raise UsageError("a file of your own, which the table would replace", where=str(path), todo=todo)
+        raise UsageError(f"captions of type {type(captions).__name__} are not a table: {error}", hint=hint) from error
+    path, origin, metadata = folder / _TABLE, {b"relabel": b"captions in memory"}, None
+    with contextlib.suppress(OSError, pa.ArrowException):
+        metadata = parquet.read_schema(path).metadata
+    if path.exists() and metadata != origin:
+        hint = "Pass its path instead of the table, or move it."
+        raise UsageError("the table would replace your own file", where=str(path), hint=hint)
     # Without pandas' metadata, equal tables of any type are one file.
     table = table.replace_schema_metadata(origin)
     write_atomic(path, lambda temporary: parquet.write_table(table, temporary))
@@ -422,28 +429,33 @@ def _columns(captions: Any) -> Any:
     for row, one in enumerate(captions):
         pair = isinstance(one, tuple | list) and len(one) == 2 and all(isinstance(value, str | int) for value in one)
         if not isinstance(one, dict) and not pair:
-            todo = "Give dictionaries, or pairs of an image id and a text; two lists belong into a tuple: (ids, texts)."
-            raise UsageError(f"a record of type {type(one).__name__}", where=f"captions: row {row}", todo=todo)
+            hint = "Give dictionaries, or pairs of an image id and a text; two lists belong into a tuple: (ids, texts)."
+            raise UsageError(f"a record of type {type(one).__name__}", where=f"captions: row {row}", hint=hint)
         records.append(one if isinstance(one, dict) else dict(zip(("image_id", "text"), one, strict=True)))
     if len(records) == 2 and all(isinstance(one, list) for one in captions):
-        todo = "Give tuples: [(image, text), ...] are pairs, and ([image, ...], [text, ...]) are columns."
-        raise UsageError("two lists of two may be pairs or columns", where="captions", todo=todo)
+        hint = "Give tuples: [(image, text), ...] are pairs, and ([image, ...], [text, ...]) are columns."
+        raise UsageError("two lists of two may be pairs or columns", where="captions", hint=hint)
     names = dict.fromkeys(name for record in records for name in record)
     return {name: [record.get(name) for record in records] for name in names}
 
 
 def _open(session: Session, label: str, split: str) -> Label:
     relevance = stages.open_label(session, label, split)
-    named = named_warnings(session, [label], split)
-    warnings = tuple(dict.fromkeys(text for _, text in named))
-    opened = Label(session, label, split, relevance, warnings)
+    # A caller that gave a table does not know the file that holds it.
+    table = str(session.folder(_TABLE))
+    named = [
+        (name, name_parameters(text.replace(table, "captions")))
+        for name, text in named_warnings(session, [label], split)
+    ]
     for name, text in named:
         _warn_once(f"{name}: {text}")
-    return opened
+    return Label(session, label, split, relevance, tuple(dict.fromkeys(text for _, text in named)))
 
 
 @cache
 def _warn_once(text: str) -> None:
-    """Issue a warning once per process."""
-    # At the line that called `load` or `encode`, past `_open` and the decorator.
-    warnings.warn(text, stacklevel=5)
+    """Issue a warning once per process, at the line of the caller that is outside relabel."""
+    # `naming_extras` is a decorator of contextlib.
+    inside, files = (str(Path(__file__).parents[1]), contextlib.__file__), (f.filename for f in inspect.stack(0))
+    level = next((depth for depth, file in enumerate(files, 1) if not file.startswith(inside)), 1)
+    warnings.warn(text, stacklevel=level)

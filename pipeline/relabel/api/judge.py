@@ -85,7 +85,7 @@ def correlate(
     opened = [one for one in judged if isinstance(one, Label)]
     functions = {one.name: one for one in map(_function, judged) if one}
     if len(functions) + len(opened) < len(judged):
-        raise UsageError("two functions have one name", todo="Name each function differently: the report lists names.")
+        raise UsageError("two functions have one name", hint="Name each function differently: the report lists names.")
     session = opened[0].session if opened else Session(load_config(None), runtime or Runtime())
     judge = validate(JudgeParams, session.config.judge.model_dump() | parameters, "correlate()")
     session = replace(session, config=session.config.model_copy(update={"judge": judge}))
@@ -93,7 +93,7 @@ def correlate(
         split = named_split(parameters.get("split", opened[0].split))
         if any(one.session.folder() != session.folder() or one.split != split for one in opened):
             problem = "labels of one report must be of one dataset and one split"
-            raise UsageError(problem, todo="Call correlate() for each.")
+            raise UsageError(problem, hint="Call correlate() for each.")
         session = session.judged_on(split)
     result = stages_correlate(session, [one.name for one in opened], sets, functions=list(functions.values()))
     if result.problems:
@@ -108,6 +108,6 @@ def _function(judged: Any) -> TextFunction | None:
         return TextFunction(judged.name, judged.pairs, judged.pooling)
     if not callable(judged):
         problem = f"labels must be opened labels, scorers or functions, found {judged!r}"
-        raise UsageError(problem, todo="Open a label with load(), or name a source in Scorer().")
+        raise UsageError(problem, hint="Open a label with load(), or name a source in Scorer().")
     # A callable object has the name of its class.
     return TextFunction(getattr(judged, "__name__", type(judged).__name__), judged)

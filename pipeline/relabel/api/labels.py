@@ -233,7 +233,7 @@ class Label:
             a new text.
         """
         if (caption_id is None) == (text is None):
-            raise UsageError("nearest() takes either a caption id or a text", todo='nearest(text="a dog")')
+            raise UsageError("nearest() takes either a caption id or a text", hint='nearest(text="a dog")')
         if k < 1:
             raise UsageError(f"k must be at least 1, found {k}")
         source = self.session.config.source(self.name)
@@ -306,4 +306,4 @@ class Label:
 def _check_sequence(name: str, ids: Sequence[str]) -> None:
     # A string is a sequence of strings: without this check its letters would be looked up.
     if isinstance(ids, str):
-        raise UsageError(f"{name} must be a sequence of ids, found the string {ids!r}", todo=f"{name}=[{ids!r}]")
+        raise UsageError(f"{name} must be a sequence of ids, found the string {ids!r}", hint=f"{name}=[{ids!r}]")

@@ -219,13 +219,13 @@ def score(
 def _listed(name: str, value: Any) -> list[Any]:
     # A string is a sequence of strings: without this check its letters would be scored.
     if isinstance(value, str):
-        raise UsageError(f"{name} must be a list, found the string {value!r}", todo=f"{name}=[{value!r}]")
+        raise UsageError(f"{name} must be a list, found the string {value!r}", hint=f"{name}=[{value!r}]")
     try:
         listed = list(value)
     except TypeError:
         raise UsageError(f"{name} must be a list, found {value!r}") from None
     if not listed:
-        raise UsageError(f"{name} is an empty list", todo="Give at least one text.")
+        raise UsageError(f"{name} is an empty list", hint="Give at least one text.")
     return listed
 
 
@@ -237,7 +237,7 @@ def _texts(name: str, value: Any, blank: bool = False) -> list[str]:
         except (TypeError, UnicodeEncodeError):  # a lone surrogate is not valid text either
             raise UsageError(f"{name}[{i}] must be a text, found {text!r}") from None
         if not (blank or text.strip()):
-            raise UsageError(f"{name}[{i}] is blank", todo="Leave it out.")
+            raise UsageError(f"{name}[{i}] is blank", hint="Leave it out.")
     return texts
 
 

@@ -1,1 +1,1 @@
-"""Foundations that every other package may import."""
+"""Utilities that every other package may import."""

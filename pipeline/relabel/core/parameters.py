@@ -1,7 +1,7 @@
-"""Parameter models, the YAML of parameter files, and the rule for names that become part of a path.
+"""Parameter models, parameter files in YAML, and the check of names that become part of a path.
 
-Models have no unknown fields and are immutable, with finite numbers. A parameter file is YAML as PyYAML's safe loader
-reads it, with two differences: a key is text and appears once, and a whole number is decimal.
+Models are immutable, forbid unknown fields and accept only finite numbers. Parameter files are read by PyYAML's safe
+loader with two changes: keys must be strings and unique, and integers are always decimal.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 """Seed of a random generator. numpy and gensim accept 32 bits."""
 
 SET_ONLY: Any = {"option": False}
-"""`json_schema_extra` of a parameter that is no option of its verb, and that `--set` reaches."""
+"""`json_schema_extra` of a parameter without a command-line option; it can only be set with `--set`."""
 
 T = TypeVar("T", bound=BaseModel)
 short = reprlib.repr
-"""Return a value as Python writes it, shortened for a message."""
+"""Return the repr of a value, shortened for a message."""
 
 
 def check_name(kind: str, name: str) -> str:
-    """Return the name if it may become part of a path, else raise; `kind` of the name: "label", "dataset"."""
+    """Return `name` if it is valid as part of a path; raise a UsageError otherwise. `kind`: "label", "dataset", ..."""
     if not _NAME.fullmatch(name):
-        todo = "A name has at most 100 ASCII letters, digits and `_-.+`, and begins with a letter or a digit."
-        raise UsageError(f"{short(name)} cannot name a {kind}", todo=todo)
+        hint = "A name has at most 100 ASCII letters, digits and `_-.+`, and begins with a letter or a digit."
+        raise UsageError(f"{short(name)} cannot name a {kind}", hint=hint)
     return name
 
 
 class Parameters(BaseModel):
-    """Base class of a parameter model.
+    """Base class of parameter models.
 
-    Every numeric field declares a lower and an upper bound. The bounds lie far beyond any real use. They reject values
-    that can only be mistakes before these cost hours or memory.
+    Every numeric field declares a lower and an upper bound, far outside the useful range. The bounds reject mistakes
+    before they cost hours of work or exhaust the memory.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -57,17 +57,17 @@ class Parameters(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _refuse_bool(cls, value: Any, info: ValidationInfo) -> Any:
+    def _reject_bool(cls, value: Any, info: ValidationInfo) -> Any:
         assert info.field_name is not None
-        # Pydantic reads true as 1.
-        found = any(isinstance(item, bool) for item in (value if isinstance(value, list | tuple) else [value]))
-        if found and "bool" not in str(cls.model_fields[info.field_name].annotation):
+        # Pydantic converts true to 1.
+        has_bool = any(isinstance(item, bool) for item in (value if isinstance(value, list | tuple) else [value]))
+        if has_bool and "bool" not in str(cls.model_fields[info.field_name].annotation):
             raise ValueError("true or false is not valid here")
         return value
 
 
 def validate(model: type[T], values: Mapping[str, Any], where: str) -> T:
-    """Return the model of some values; an error names the parameter at fault, and `where` the values are from."""
+    """Create a model from values. An error names the invalid parameter and the origin of the values, `where`."""
     try:
         return model(**values)
     except ValidationError as error:
@@ -75,9 +75,9 @@ def validate(model: type[T], values: Mapping[str, Any], where: str) -> T:
 
 
 def describe(error: ValidationError) -> str:
-    """Describe the first error of a validation by dotted name, reason and a shortened value."""
+    """Describe the first validation error: dotted parameter name, reason and shortened value."""
     first = error.errors(include_url=False)[0]
-    # The value of a missing parameter, or of one that is unknown, is the mapping around it.
+    # For a missing or unknown parameter, pydantic reports the whole mapping as the input.
     value = "" if isinstance(first["input"], dict) else f" (found {short(first['input'])})"
     reason = first["msg"].removeprefix("Value error, ") + value
     return ": ".join(filter(None, [".".join(map(str, first["loc"])), reason]))
@@ -85,14 +85,14 @@ def describe(error: ValidationError) -> str:
 
 class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        found: set[str] = set()
+        seen: set[str] = set()
         for key, _ in node.value:
-            # YAML 1.1 reads the keys `no` and `1` as false and a number.
+            # YAML 1.1 reads the keys `no` and `1` as false and an integer.
             text = key.tag == "tag:yaml.org,2002:str"
-            if not text or key.value in found:
+            if not text or key.value in seen:
                 problem = f"key {key.value!r} appears twice" if text else "a key that is not text; quote it"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-            found.add(key.value)
+            seen.add(key.value)
         return super().construct_mapping(node, deep)
 
     def construct_decimal(self, node: yaml.ScalarNode) -> int:
@@ -104,7 +104,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_decimal)
 
 
 def parse_yaml(text: str | bytes, where: str) -> Any:
-    """Parse one YAML document; `where`: its place, for the error."""
+    """Parse one YAML document. `where`: its origin, for the error message."""
     try:
         return yaml.load(text, _Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -112,7 +112,7 @@ def parse_yaml(text: str | bytes, where: str) -> Any:
 
 
 def with_settings(body: Mapping[str, Any], settings: Sequence[str], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters after applying settings (`NAME=YAML`) and then options by dotted name; None is skipped."""
+    """Return a copy of `body` after applying settings (`NAME=YAML`), then overrides by dotted name unless None."""
     result = deepcopy(dict(body))
     for setting in settings:
         name, equals, text = setting.partition("=")
@@ -126,17 +126,17 @@ def with_settings(body: Mapping[str, Any], settings: Sequence[str], overrides: M
 
 
 def setting(name: str, value: Any) -> str:
-    """Return the setting `NAME=YAML` of a value, which `with_settings` reads."""
+    """Format a parameter as the setting `NAME=YAML` that `with_settings` reads."""
     text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=float("inf"))
-    # The end of a document follows a plain scalar.
+    # PyYAML writes an end-of-document marker after a plain scalar.
     return f"{name}={text.removesuffix('...' + chr(10)).rstrip()}"
 
 
 def _assign(body: dict[str, Any], name: str, value: Any, where: str) -> None:
-    """Set a value by its dotted name; missing sections are added."""
+    """Set a value by its dotted name, adding missing sections."""
     *parents, last = name.split(".")
     for parent in parents:
         body = body.setdefault(parent, {})
         if not isinstance(body, dict):
-            raise UsageError(f"{parent} has no parameters of its own", where=where)
+            raise UsageError(f"{parent} is a value, not a section of parameters", where=where)
     body[last] = value

@@ -1,4 +1,4 @@
-"""Files that a user names: checks of the path, strict UTF-8, JSON and ids."""
+"""Readers of user files: checks of paths, text in strict UTF-8, CSV, JSON and ids."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from typing import Any, Literal
 from relabel.core.errors import CheckError, MissingError
 
 
-def check_regular(path: Path, problem: str = "no such file", todo: str | None = None) -> Path:
-    """Return the path if it is a regular file, else raise. `problem`, `todo`: message for a missing file."""
+def check_regular(path: Path, problem: str = "no such file", hint: str | None = None) -> Path:
+    """Return `path` if it is a regular file; raise otherwise. `problem`, `hint`: message for a missing file."""
     # Files are hashed before they are read: a pipe would be empty at the second pass, and a device may never end.
     if not path.is_file():
-        there = "found a folder" if path.is_dir() else "not a regular file"
-        raise MissingError(there if path.exists() else problem, where=str(path), todo=todo)
+        kind = "found a folder" if path.is_dir() else "not a regular file"
+        raise MissingError(kind if path.exists() else problem, where=str(path), hint=hint)
     return path
 
 
 MAX_BYTES = 8 << 30
-"""Maximum size of an unpacked .gz file in bytes. gzip can expand a file a thousandfold."""
+"""Maximum size of an unpacked .gz file in bytes. gzip can expand a file by a factor of 1,000."""
 
 
 LONGEST_LINE = 16 << 20
-"""Maximum number of characters of a line: gzip can pack a line of gigabytes into a few megabytes."""
-_BLOCK = 1 << 20  # bytes that are read at once
+"""Maximum number of characters per line: a gzip file of a few megabytes can hold a line of gigabytes."""
+_BLOCK = 1 << 20  # bytes per read
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a file, unpacked if they are gzip."""
+    """Yield the bytes of a file in blocks, unpacking gzip."""
     size = 0
     with check_regular(path).open("rb") as plain:
         packed = plain.read(2) == b"\x1f\x8b" or path.suffix == ".gz"
@@ -49,13 +49,15 @@ def read_blocks(path: Path) -> Iterator[bytes]:
                     raise CheckError(f"unpacks to more than {MAX_BYTES:,} bytes", where=str(path))
                 yield block
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise CheckError(f"not complete gzip: {error}", where=str(path), todo="Fetch it again.") from error
+            raise CheckError(
+                f"damaged or incomplete gzip file: {error}", where=str(path), hint="Fetch it again."
+            ) from error
 
 
 def decoded(blocks: Iterable[bytes], where: Path | str, encoding: str | None = None) -> Iterator[str]:
-    """Yield the text of bytes: UTF-8 with or without a byte order mark, UTF-16 with one, or what `encoding` names.
+    """Decode blocks of bytes: UTF-8 with or without a byte order mark, UTF-16 with one, or the given `encoding`.
 
-    `where`: for the error of bytes that are no such text; of a file, the error names the line.
+    `where`: origin of the bytes, for the error message. For a path, the message includes the line.
     """
     rest, line = iter(blocks), 1
     first = next(rest, b"")
@@ -74,9 +76,9 @@ def decoded(blocks: Iterable[bytes], where: Path | str, encoding: str | None = N
 
 
 def text_lines(texts: Iterable[str], path: Path) -> Iterator[str]:
-    """Yield the lines of a text, which comes in pieces, with their ends.
+    """Split a text that arrives in chunks into lines, keeping line ends.
 
-    Only LF ends a line, or CR in a file without LF: a caption may hold any other line break of Unicode.
+    Only LF ends a line, or CR in a file without LF. Other Unicode line breaks may be part of a caption.
     """
     rest, count, end = "", 1, ""
     for text in texts:
@@ -91,17 +93,17 @@ def text_lines(texts: Iterable[str], path: Path) -> Iterator[str]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file without its byte order mark, unpacked if it is gzip."""
+    """Read a file, unpacking gzip and removing a UTF-8 byte order mark."""
     return b"".join(read_blocks(path)).removeprefix(codecs.BOM_UTF8)
 
 
 def read_text(path: Path) -> str:
-    """Read a text file; the error of bytes that are not UTF-8 names their line."""
+    """Read a text file. An error about invalid UTF-8 names the line."""
     return "".join(decoded(read_blocks(path), path))
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
-    r"""Yield `file:line` and the text of every line without its end (LF or CR LF)."""
+    r"""Yield `file:line` and the text of every line, without the line end (LF or CR LF)."""
     for number, line in enumerate(text_lines(decoded(read_blocks(path), path), path), start=1):
         yield f"{path}:{number}", line.removesuffix("\n").removesuffix("\r")
 
@@ -109,22 +111,22 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
 def read_csv_records(
     path: Path, delimiter: str | None = ",", quotes: bool = True, names: Sequence[str] = ()
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield `file:line` of the first line, and the fields by column, of each record that is not blank.
+    """Yield, for each record that is not blank, `file:line` of its first line and its fields by column name.
 
-    `delimiter`: None takes the one of ``,``, ``;`` and tab that splits the header into most columns.
-    `quotes`: whether a field may be quoted, and hold line breaks then. Without, quotes are part of the fields.
-    `names`: columns of a file without a header.
+    `delimiter`: None selects the one of ``,``, ``;`` and tab that splits the header into more columns than the others.
+    `quotes`: whether fields may be quoted and then contain line breaks. If False, quotes are part of the fields.
+    `names`: column names of a file without a header.
     """
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
-    # `newline=""` leaves line breaks inside quoted fields to the reader. `strict` makes an unclosed quote an error;
-    # without it, the rest of the file is one field.
+    # `newline=""` keeps line breaks inside quoted fields. `strict` makes an unclosed quote an error; otherwise the
+    # rest of the file would be one field.
     text = io.StringIO(read_text(path), newline="")
     header, where = list(names), f"{path}:1"
     try:
         if delimiter is None:
             first = next((line for line in text if line.strip()), "")
             text.seek(0)
-            delimiter = max(",;\t", key=lambda one: len(next(csv.reader([first], delimiter=one, quoting=quoting), [])))
+            delimiter = max(",;\t", key=lambda c: len(next(csv.reader([first], delimiter=c, quoting=quoting), [])))
         reader = csv.reader(text, delimiter=delimiter, strict=True, quoting=quoting)
         for fields in reader:
             if fields and not header:
@@ -139,8 +141,8 @@ def read_csv_records(
                 yield where, dict(zip(header, fields, strict=True))
             where = f"{path}:{reader.line_num + 1}"
     except csv.Error as error:
-        todo = "If quotes are part of the text, set quotes to false." if quotes else None
-        raise CheckError(f"not CSV: {error}", where=where, todo=todo) from error
+        hint = "If quotes are part of the text, set quotes to false." if quotes else None
+        raise CheckError(f"not CSV: {error}", where=where, hint=hint) from error
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -156,7 +158,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_json_list(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield `file: record N` and each object of a JSON file that is a list of objects."""
+    """Yield `file: record N` and the object for each record of a JSON file that holds a list of objects."""
     body = read_json(path)
     if not isinstance(body, list):
         raise CheckError(f"expected a list of objects, found {type(body).__name__}", where=str(path))
@@ -177,33 +179,33 @@ def _object(record: Any, where: str) -> dict[str, Any]:
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
-    """Parse JSON; `where`: its place, for the error."""
+    """Parse JSON. `where`: its origin, for the error message."""
     try:
         return json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        # Besides faulty syntax: no UTF-8, deep nesting, or a number of more digits than Python converts.
+        # Also raised for invalid UTF-8, deep nesting, and numbers with more digits than Python converts.
         raise CheckError(f"not JSON: {error}", where=where) from error
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object; Python would keep the last one of two values with equal keys."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    """Return the pairs as a dict, and raise for duplicate keys, of which Python would keep the last."""
+    body = dict(pairs)
+    if len(body) < len(pairs):
         ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"an object has two values {key[:100]!r}")
-    return found
+        raise ValueError(f"duplicate key {key[:100]!r} in an object")
+    return body
 
 
 def identifier(value: object, key: str, where: str) -> str:
-    """Return an id that a file holds as a string or a whole number, also as a float; "" for null and NaN."""
+    """Return an id as text. Files may hold it as a string, an integer or an integral float; null and NaN give ""."""
     if isinstance(value, float) and (value != value or value.is_integer()):
         value = None if value != value else int(value)
     if value is not None and type(value) not in (str, int):
-        problem = f"{key!r}: expected a string or a whole number, found {type(value).__name__}"
+        problem = f"{key!r}: expected a string or an integer, found {type(value).__name__}"
         raise CheckError(problem, where=where)
     return "" if value is None else str(value)
 
 
 def namespaced(namespace: str, value: str) -> str:
-    """Prefix an id with a namespace unless it has that prefix. "" is returned unchanged, for the checks to report."""
+    """Prefix an id with a namespace unless it has that prefix. "" is returned unchanged; later checks report it."""
     return value if not value or value.startswith(f"{namespace}:") else f"{namespace}:{value}"

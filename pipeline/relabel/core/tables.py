@@ -1,4 +1,4 @@
-"""Tables rendered as aligned text, Markdown, LaTeX (booktabs), HTML and CSV, and formats of durations and counts."""
+"""Rendering of tables as aligned text, Markdown, LaTeX (booktabs), HTML and CSV; formatting of durations and counts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Table:
     """A table of formatted cells.
 
     `title`: quantity, data and unit of the figures.
-    `header`: the first column is flush left. All others are flush right.
+    `header`: column names. The first column is aligned left, the others right.
     `notes`: sentences below the table.
-    `images`: ids of the images that a page can show in the cells of each row; "" for a cell without an image.
+    `images`: for each row, the image ids that an HTML page can show in the cells; "" for a cell without an image.
     """
 
     title: str
@@ -34,11 +34,11 @@ class Table:
 
 
 WIDTH = 100
-"""Characters per line of the title and notes of a table in plain text, unless a terminal has another width."""
+"""Default line width of the title and notes of a plain-text table, in characters."""
 
 
 def text(table: Table, width: int = WIDTH) -> str:
-    """Render a table as aligned plain text; its title and notes are wrapped at `width` characters per line."""
+    """Render a table as aligned plain text, with title and notes wrapped at `width` characters."""
     header, *rows = align([table.header, *table.rows], right=range(1, len(table.header)))
     lines = [header, "-" * max(map(len, (header, *rows))), *rows]
     notes = [textwrap.fill(note, width, initial_indent="  ", subsequent_indent="  ") for note in table.notes]
@@ -79,21 +79,21 @@ def latex(table: Table) -> str:
 
 
 def html(table: Table) -> str:
-    """Render a table for a notebook."""
+    """Render a table as HTML for a notebook."""
     return html_table(table.title, table.rows, table.header, table.notes)
 
 
 def to_pandas(table: Any) -> Any:
-    """Return records, or an Arrow table, as a pandas.DataFrame; MissingError if pandas is not installed."""
+    """Convert records or an Arrow table to a pandas.DataFrame. Raises MissingError if pandas is not installed."""
     try:
         import pandas
     except ModuleNotFoundError as error:
-        raise MissingError("pandas is not installed", todo="Run `pip install pandas`.") from error
+        raise MissingError("pandas is not installed", hint="Run `pip install pandas`.") from error
     return table.to_pandas() if hasattr(table, "to_pandas") else pandas.DataFrame(table)
 
 
 def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
-    """Render records as CSV with the keys of all records as its header. Missing values and None are empty."""
+    """Render records as CSV. The header has the keys of all records; missing values and None are empty."""
     names = list(dict.fromkeys(name for record in records for name in record))
     out = io.StringIO()
     writer = csv.DictWriter(out, names, restval="", lineterminator="\n")
@@ -103,7 +103,7 @@ def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def align(lines: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
-    """Pad cells to the widths of their columns and join them with two spaces; columns in `right` are flush right."""
+    """Pad cells to the widths of their columns and join them with two spaces; columns in `right` are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     formats = [f"{'>' if i in right else '<'}{width}" for i, width in enumerate(widths)]
     return ["  ".join(map(format, line, formats)).rstrip() for line in lines]
@@ -115,5 +115,5 @@ def duration(seconds: float) -> str:
 
 
 def plural(count: int, one: str, many: str) -> str:
-    """Return a count with its noun: `1 caption is`, `1,204 captions are`."""
+    """Format a count with a noun in singular or plural: `1 caption is`, `1,204 captions are`."""
     return f"{count:,} {one if count == 1 else many}"

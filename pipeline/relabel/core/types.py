@@ -12,10 +12,10 @@ from relabel_train.scoring.references import Pooling
 __all__ = ["Pooling", "Queries", "Rows", "Scores"]
 
 Queries = Literal["captions", "images"]
-"""Queries of a table of neighbours."""
+"""Kind of queries of a neighbour table."""
 
 Rows = NDArray[np.int32]
-"""Rows of the corpus."""
+"""Row numbers of captions in the corpus."""
 
 Scores = NDArray[np.float64]
-"""Relevance, in the stated range of its source."""
+"""Relevance values in the range of their source."""

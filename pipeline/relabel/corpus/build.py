@@ -1,7 +1,7 @@
-"""Captions as rules leave them, and the checked, sorted and numbered table that is built from them.
+"""Construction of the corpus table: captions are checked, sorted and numbered.
 
-Images are in the natural order of their ids, in which digits sort as numbers. The captions of an image are in the order
-of the file, or of their positions if the file has them (`IMAGE#K`).
+Images are in the natural order of their ids: digits sort as numbers. The captions of an image are in the order of the
+file, or of their positions if the file has them (`IMAGE#K`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from relabel.core.errors import CheckError
 from relabel.store.arrays import map_tables
 
 SPLITS = ("train", "val", "test")
-"""Splits of a corpus, in row order. Karpathy's `restval` is part of train."""
+"""Splits of a corpus, in row order. Karpathy's `restval` belongs to train."""
 
 SCHEMA = pa.schema(
     [
@@ -44,7 +44,7 @@ _FILE_SCHEMA = pa.schema(
         "hash": pa.int64(),
     }
 )
-"""Columns of captions in file order. `hash`: of the text, which finds equal ones."""
+"""Columns of captions in file order. `hash`: hash of the text, used to find equal texts."""
 
 LONGEST = 10_000
 """Maximum number of characters of an id."""
@@ -56,7 +56,7 @@ class Caption(NamedTuple):
     """One caption from a reader.
 
     `where`: file and line or record, for messages.
-    `position`: orders the captions of an image; equal positions are in the order of the file.
+    `position`: sort key of the captions of an image. Equal positions keep the order of the file.
     """
 
     caption_id: str
@@ -68,18 +68,18 @@ class Caption(NamedTuple):
 
 
 RowIds = str | list[str | None] | None
-"""Ids of the captions in a row of a table: one; several in a row of several; None for what was left out."""
+"""Caption ids of one row of a table: an id, or a list if the row has several captions. None if left out."""
 
 
 @dataclass(frozen=True, eq=False)
 class CaptionRows:
-    """Captions in the row order of a corpus, whose table is made range by range.
+    """Captions in the row order of a corpus. The table is built range by range.
 
     `columns`: captions in file order, with caption_id, image_id, text and where.
-    `order`: (N,) int64; number in `columns` of the caption of each row.
-    `split`: (N,) int8; number of the split of each row.
+    `order`: (N,) int64; index into `columns` of the caption of each row.
+    `split`: (N,) int8; index into `SPLITS` of each row.
     `image`, `position`: (N,) int32; columns of `SCHEMA`.
-    `repeats`: numbers in `columns` of captions whose image has their text before, ascending.
+    `repeats`: ascending indices into `columns` of captions that repeat an earlier text of their image.
     """
 
     columns: pa.Table
@@ -121,8 +121,8 @@ def arrange(
 ) -> CaptionRows:
     """Check captions and sort them by split, image id in natural order, and position.
 
-    `spill`: file that holds the captions while they are in use, in place of memory. It is removed. `where`: place of
-    the captions, for the error of none. `drop_repeats`: keep only the first of equal texts of an image.
+    `spill`: temporary file that holds the captions instead of memory; it is removed at the end. `where`: location of
+    the captions, for the error if there are none. `drop_repeats`: keep only the first of equal texts of an image.
     """
     tables = map(_checked, _file_tables(captions))
     if spill is None:
@@ -130,40 +130,40 @@ def arrange(
     else:
         columns = map_tables(spill, tables, _FILE_SCHEMA)
     if not len(columns):
-        raise CheckError("no captions at all", where=where)
+        raise CheckError("no captions", where=where)
     return _sort(columns, drop_repeats)
 
 
 def _sort(columns: pa.Table, drop_repeats: bool) -> CaptionRows:
-    """Sort captions; raise for the first repeated id or image in two splits."""
+    """Sort captions; raise CheckError for a repeated caption id, or an image in two splits."""
     split = pc.index_in(columns["split"], pa.array(SPLITS)).to_numpy().astype(np.int8)
     images = columns["image_id"].dictionary_encode().combine_chunks()
     image_rank = natural_rank(images.dictionary).astype(np.int32)[images.indices.to_numpy()]
-    # The last key of `lexsort` is the first to sort by, and equal keys stay in the order of the file.
+    # `lexsort` sorts by its last key first, and is stable.
     order = np.lexsort((columns["position"].to_numpy(), image_rank, split))
-    # A new image begins where rank or split changes.
+    # A row starts a new image if its rank or split differs from that of the previous row.
     changes = [np.diff(values[order], prepend=values[order[:1]]) != 0 for values in (image_rank, split)]
     image = np.cumsum(np.any(changes, axis=0), dtype=np.int32)
     repeated = _repeated(columns["hash"].to_numpy()[order], image)
     repeats = np.sort(order[repeated])
     if drop_repeats:
         order, image = order[~repeated], image[~repeated]
-    # Older versions of numpy count no unsigned numbers.
+    # `bincount` of older numpy versions does not accept unsigned integers.
     id_rank = pc.rank(columns["caption_id"], tiebreaker="dense").to_numpy().astype(np.int64)
-    # An image in two splits is two groups of rows.
+    # An image in two splits gives two groups of rows, so there are more groups than images.
     if np.bincount(id_rank[order]).max() > 1 or len(np.unique(image_rank)) <= image[-1]:
         _refuse(columns, order, id_rank, image_rank, split)
-    # Position counts the rows of an image.
+    # The position is the index of a row within its image.
     starts = np.searchsorted(image, np.arange(image[-1] + 1, dtype=np.int32))
     position = np.arange(len(order)) - starts[image]
     return CaptionRows(columns, order, split[order], image, position.astype(np.int32), repeats)
 
 
 def _repeated(texts: NDArray[np.int64], image: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return whether the image of each caption has an equal text before it. `texts`: hashes; `image` ascends."""
+    """Mark captions that repeat an earlier text of their image. `texts`: hashes; `image`: ascending numbers."""
     repeated = np.zeros(len(image), np.bool_)
     starts = np.unique(np.searchsorted(image, image[::_CHUNK])).tolist()
-    # Pieces of whole images bound the memory.
+    # Chunks of whole images limit the memory.
     for a, b in pairwise([*starts, len(image)]):
         order = a + np.lexsort((texts[a:b], image[a:b]))
         same = (np.diff(texts[order]) == 0) & (np.diff(image[order]) == 0)
@@ -172,9 +172,9 @@ def _repeated(texts: NDArray[np.int64], image: NDArray[np.int32]) -> NDArray[np.
 
 
 def natural_key(identifier: str) -> str:
-    """Return a text whose order by code points is the natural order of an id without a zero character."""
+    """Return a sort key for the natural order of ids. Ids must not contain a zero character."""
     parts = _DIGITS.split(identifier)
-    # The zero character ends a part, and sorts before any continuation. A number begins with its count of digits.
+    # Parts end with the zero character, because it sorts first. Numbers start with their count of digits.
     for i in range(1, len(parts), 2):
         digits = parts[i].lstrip("0")
         parts[i] = f"{chr(len(digits) + 1)}{digits}{parts[i]}"
@@ -182,14 +182,14 @@ def natural_key(identifier: str) -> str:
 
 
 def natural_rank(ids: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
-    """Return integers that sort like `natural_key`, (N,) int64: equal for equal ids, smaller for earlier ones."""
+    """Return the rank of each id in natural order, (N,) int64. Equal ids have equal ranks."""
     parts = (ids.slice(start, _CHUNK).to_pylist() for start in range(0, len(ids), _CHUNK))
     keys = pa.chunked_array([pa.array(list(map(natural_key, part)), pa.string()) for part in parts])
     return np.asarray(pc.rank(keys, tiebreaker="dense"), np.int64)
 
 
 def _take(columns: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
-    """Return some rows of a table in chunks of `_CHUNK` rows; Arrow's `take` would join all chunks in memory."""
+    """Take rows of a table in chunks of `_CHUNK` rows, because Arrow's `take` joins all chunks in memory."""
     by_number = np.argsort(numbers, kind="stable")
     ascending = numbers[by_number]
     batches = columns.to_batches()
@@ -201,14 +201,14 @@ def _take(columns: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
 
 
 def _file_tables(captions: Iterable[Caption]) -> Iterator[pa.Table]:
-    """Yield captions in tables with `_FILE_SCHEMA`; the place of a caption is its id if it has none."""
+    """Yield captions in tables with `_FILE_SCHEMA`. A caption without a place is located by its id."""
     reader = iter(captions)
     while chunk := [c if c.where else c._replace(where=c.caption_id) for c in islice(reader, _CHUNK)]:
-        # Python's hashes have 64 bits and a key for each process: two texts of one image do not meet by chance.
+        # Python's hashes have 64 bits and a random key, so different texts of one image practically never collide.
         columns = [*zip(*chunk, strict=True), [hash(c.text) for c in chunk]]
         try:
             yield pa.table(dict(zip(_FILE_SCHEMA.names, columns, strict=True)), schema=_FILE_SCHEMA)
-        # JSON can hold a lone surrogate, which UTF-8 cannot.
+        # JSON can hold a lone surrogate, but UTF-8 cannot.
         except UnicodeEncodeError as error:
             where = next(c.where for c in chunk if not is_unicode("".join(map(str, c))))
             raise CheckError("not Unicode text", where=where) from error
@@ -228,7 +228,7 @@ def _caption(table: pa.Table, number: int) -> Caption:
 
 
 def _checked(table: pa.Table) -> pa.Table:
-    """Return captions that are valid by themselves; raise for the first that is not."""
+    """Check each caption separately; return the table, or raise CheckError for the first invalid caption."""
     blank = {name: pc.match_substring_regex(table[name], r"^([^:]*:)?\s*$") for name in ("image_id", "caption_id")}
     odd = [
         pc.or_(pc.match_substring(table[name], "\0"), pc.greater(pc.utf8_length(table[name]), LONGEST))
@@ -239,14 +239,14 @@ def _checked(table: pa.Table) -> pa.Table:
         "the caption id is blank": blank["caption_id"],
         "caption {0.caption_id} is empty": pc.equal(pc.utf8_trim_whitespace(table["text"]), ""),
         "unknown split {0.split!r}": pc.invert(pc.is_in(table["split"], pa.array(SPLITS))),
-        f"ids with a zero character, or of more than {LONGEST:,} characters": pc.or_(*odd),
+        f"ids with a zero character or more than {LONGEST:,} characters": pc.or_(*odd),
     }
-    rows = {fault: pc.index(found, True).as_py() for fault, found in faults.items()}
-    if found := {fault: row for fault, row in rows.items() if row >= 0}:
-        fault = min(found, key=found.__getitem__)
-        caption = _caption(table, found[fault])
-        todo = "Give every caption the id of its image, or remove the caption." if "image" in fault else None
-        raise CheckError(fault.format(caption), where=caption.where, todo=todo)
+    rows = {fault: pc.index(mask, True).as_py() for fault, mask in faults.items()}
+    if bad_rows := {fault: row for fault, row in rows.items() if row >= 0}:
+        fault = min(bad_rows, key=bad_rows.__getitem__)
+        caption = _caption(table, bad_rows[fault])
+        hint = "Add the id of the image, or remove the caption." if "image" in fault else None
+        raise CheckError(fault.format(caption), where=caption.where, hint=hint)
     return table
 
 
@@ -257,7 +257,7 @@ def _refuse(
     image_rank: NDArray[np.int32],
     split: NDArray[np.int8],
 ) -> None:
-    """Raise for the first caption, in file order, that repeats an id or has an image of another split."""
+    """Raise for the first caption, in file order, that repeats an id or is in another split than its image."""
     first_of_id: dict[int, int] = {}
     split_of_image: dict[int, int] = {}
     for number in sorted(order.tolist()):
@@ -266,9 +266,9 @@ def _refuse(
         if first != number or earlier != part:
             caption = _caption(columns, number)
             problem = f"image {caption.image_id} is in two splits, {SPLITS[earlier]} and {caption.split}"
-            todo = None
+            hint = None
             if first != number:
                 problem = f"caption id {caption.caption_id} appears twice (first: {columns['where'][first]})"
-                todo = "If ids are unique in their file only, give --ids shard; if in their image only, "
-                todo += "--set 'ingest.caption_id_column=\"\"' makes others."
-            raise CheckError(problem, where=caption.where, todo=todo)
+                hint = "If ids are unique only within a file, pass --ids shard. If they are unique only within an "
+                hint += "image, generate them with --set 'ingest.caption_id_column=\"\"'."
+            raise CheckError(problem, where=caption.where, hint=hint)

@@ -1,4 +1,4 @@
-"""Ingestion of captions of any supported format into a checked and described corpus."""
+"""Ingestion of captions in any supported format into a checked corpus with a report."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from relabel.store.artefact import Inputs, Recipe
 from relabel.store.manifest import read_columns
 from relabel.store.workdir import Work, part_name, part_ranges
 
-_SPILL = ".captions.arrow"  # captions during the work, which may exceed the memory
+_SPILL = ".captions.arrow"  # holds the captions during ingestion, because they may not fit into memory
 
 
 def ingest(params: IngestParams, runtime: Runtime) -> Recipe:
     """Return the recipe of a corpus, for `Corpus.open`.
 
-    The fact `report` describes the corpus (see `describe`).
+    The metadata entry `report` describes the corpus (see `describe`).
     """
     source = open_input(params, runtime)
     config = {
@@ -41,7 +41,7 @@ def ingest(params: IngestParams, runtime: Runtime) -> Recipe:
 
 def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> None:
     if source.note:
-        # One fact per line, since all of them together are wider than a terminal.
+        # The whole note is wider than a terminal.
         runtime.progress.note(f"reading {params.path}: " + source.note.replace("; ", "\n  "))
     where = str(params.path or params.dataset)
     captions = arrange(source.read(), work.folder / _SPILL, where, params.duplicates == "drop")
@@ -57,10 +57,10 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> 
             work.table(name, partial(captions.table, rows))
             bar.advance(len(rows))
     splits = {split: [rows.start, rows.stop] for split, rows in captions.splits.items()}
-    # The shards take the place of the captions, whose file is written anew.
+    # Release the captions, because their file is now overwritten with the rows of the shards.
     del captions
     table = map_tables(work.folder / _SPILL, (read_columns(work.folder / name) for name in names), SCHEMA)
-    # Reasons to count and first place, which is read with the captions.
+    # `left_out` is complete only after the captions have been read.
     left_out = {reason: {"count": count, "first": where} for reason, (count, where) in source.left_out.items()}
     report |= {"left_out": left_out} if left_out else {}
     work.metadata |= {"warnings": source.warnings} if source.warnings else {}
@@ -68,21 +68,21 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> 
 
 
 def row_ids(params: IngestParams, runtime: Runtime, corpus: Corpus) -> list[RowIds]:
-    """Return the ids of the captions in each row of the table that a corpus was made of, which is read again."""
+    """Read the ingested table again and return the caption ids of each of its rows."""
     ids = list[RowIds]()
     for _ in open_input(params, runtime, ids).read():
         pass
 
-    def kept(row: RowIds) -> Any:
+    def without_dropped(row: RowIds) -> Any:
         # Captions that repeat a text may have been dropped.
-        return [kept(one) for one in row] if isinstance(row, list) else row if row in corpus.row_of else None
+        return [without_dropped(i) for i in row] if isinstance(row, list) else row if row in corpus.row_of else None
 
-    return [kept(row) for row in ids]
+    return [without_dropped(row) for row in ids]
 
 
 def _check_counts(params: IngestParams, report: dict[str, Any]) -> None:
     for scope, expected in params.counts.items():
-        # A split without captions is not in the report.
+        # The report has no entry for a split without captions.
         actual = report if scope == "all" else report["splits"].get(scope, {"images": 0, "captions": 0})
         for quantity, number in expected.model_dump(exclude_none=True).items():
             if actual[quantity] != number:
@@ -90,13 +90,13 @@ def _check_counts(params: IngestParams, report: dict[str, Any]) -> None:
                 raise CheckError(
                     f"expected {number:,} {quantity}{place}, found {actual[quantity]:,}",
                     where=f"{params.dataset} ({params.path or 'fetched'})",
-                    todo="Name captions of your own with --dataset NAME. If the counts are right, give them as "
-                    "ingest.expected, or {} for none.",
+                    hint="For your own captions, pass --dataset NAME. If these counts are right, set ingest.expected "
+                    "to them, or to {} to skip the check.",
                 )
 
 
 def describe(captions: CaptionRows) -> dict[str, Any]:
-    """Describe a corpus: `images` and `captions` in total and in `splits`, and the range of `captions_per_image`."""
+    """Count `images` and `captions`, in total and by `splits`, and return the range of `captions_per_image`."""
     image, per_image = captions.image, np.bincount(captions.image)
     sizes = {
         split: {"images": int(image[rows.stop - 1] - image[rows.start]) + 1, "captions": len(rows)}
@@ -107,7 +107,7 @@ def describe(captions: CaptionRows) -> dict[str, Any]:
 
 
 def report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return a report as pairs of a title and a value, both formatted."""
+    """Format a report as pairs of a title and a value."""
     sizes = {split: report["splits"][split] for split in SPLITS if split in report["splits"]} | {"all": report}
     lines = [(name, f"{size['captions']:,} captions of {size['images']:,} images") for name, size in sizes.items()]
     lines.append(("captions per image", " to ".join(f"{count:,}" for count in report["captions_per_image"])))
@@ -115,9 +115,9 @@ def report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def losses(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what a report says of records that were left out or repeat others, as `report_lines` does."""
+    """Format the counts of records that were left out or that repeat others, as pairs of a title and a value."""
     left_out = sorted(report.get("left_out", {}).items())
-    lines = [("left out", f"{found['count']:,} {reason} (first: {found['first']})") for reason, found in left_out]
+    lines = [("left out", f"{entry['count']:,} {reason} (first: {entry['first']})") for reason, entry in left_out]
     if repeated := report.get("repeated"):
         number = plural(repeated["count"], "caption", "captions")
         count = f"{number} with a text that the image already has (first: {repeated['first']})"

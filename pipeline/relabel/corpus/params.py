@@ -18,23 +18,23 @@ _FIRST = re.compile(r"-first-\d+$")
 
 
 def captions_at(location: str) -> dict[str, str]:
-    """Return the parameter that names captions, by its dotted name: a URL, or the path of a file or folder."""
+    """Return the parameter that sets a location of captions: `ingest.url` for a URL, `ingest.path` for a path."""
     return {"ingest.url" if "://" in location else "ingest.path": location}
 
 
 def dataset_name(location: str) -> str:
-    """Return a name for the dataset of a file, folder or URL: `My captions.csv.gz` is `my-captions`."""
+    """Derive the name of a dataset from a file, folder or URL: `My captions.csv.gz` gives `my-captions`."""
     stem = location.rstrip("/").rpartition("/")[2].partition(".")[0]
     return re.sub(r"[^a-z0-9_.-]+", "-", stem.lower()).strip("-_.") or "captions"
 
 
 def name_of_first(dataset: str, images: int) -> str:
-    """Return the name of the first images of a dataset: `coco-first-500`, also if `dataset` names first images."""
+    """Return the name of a dataset limited to its first images, as in `coco-first-500`. An older limit is replaced."""
     return f"{_FIRST.sub('', dataset)}-first-{images}"
 
 
 class Counts(Parameters):
-    """Expected counts of images and captions. None is not checked."""
+    """Expected counts of images and captions. A count that is None is not checked."""
 
     images: int | None = Field(None, ge=0, le=2**31 - 1)
     captions: int | None = Field(None, ge=0, le=2**31 - 1)
@@ -54,10 +54,10 @@ PUBLISHED_COUNTS: dict[str, Expected] = {
         "test": Counts(images=1_000, captions=5_000),
     },
 }
-"""Counts of the published datasets. Captions with other counts are not the dataset, in any format."""
+"""Counts of the published datasets. They are checked whatever the format of the captions."""
 
 PUBLISHED_FORMATS: dict[str, Format] = {"coco": "coco", "flickr8k": "karpathy", "flickr30k": "karpathy"}
-"""Format in which a dataset is published."""
+"""Format in which each dataset is published."""
 
 
 class IngestParams(Parameters):
@@ -69,7 +69,7 @@ class IngestParams(Parameters):
     path: Path | None = Field(None, description="File or folder of captions; by default the files of `relabel fetch`.")
     url: str | None = Field(None, description="File, folder or pattern of captions on a file system of fsspec.")
     caption_id_column: str | None = Field(
-        None, description="Tables: caption ids; by default caption_id; '' generates them.", json_schema_extra=SET_ONLY
+        None, description="Tables: caption ids; by default caption_id; '' generates ids.", json_schema_extra=SET_ONLY
     )
     image_id_column: str | None = Field(None, description="Tables: image ids; by default image_id, filename, url, ...")
     text_column: str | None = Field(None, description="Tables: captions, or lists of them; by default text or caption.")
@@ -90,7 +90,7 @@ class IngestParams(Parameters):
     )
     quotes: bool = Field(
         True,
-        description="csv: fields may be quoted; false if quotes are part of the captions.",
+        description="csv: fields may be quoted; set to false if quotes are part of the captions.",
         json_schema_extra=SET_ONLY,
     )
     encoding: str | None = Field(
@@ -106,26 +106,26 @@ class IngestParams(Parameters):
     )
     lists: bool = Field(
         True,
-        description="Read a text such as ['a', 'b'] as a list of captions; false: as one caption.",
+        description="Read a text such as ['a', 'b'] as a list of captions; if false, as one caption.",
         json_schema_extra=SET_ONLY,
     )
     bad_records: Literal["skip", "error"] = Field(
         "skip",
-        description="skip leaves out and counts empty captions and rows that do not parse; error stops at them.",
+        description="Empty captions and rows that do not parse: skip leaves them out and counts them; error stops.",
         json_schema_extra=SET_ONLY,
     )
     duplicates: Literal["keep", "drop"] = Field(
         "keep",
-        description="Captions with a text that their image has already: keep counts them; drop leaves them out.",
+        description="Captions that repeat a text of their image: keep (they are counted) or drop.",
         json_schema_extra=SET_ONLY,
     )
     split_names: dict[str, NamedSplit] = Field(
-        {}, description="Further names of splits, as in {qual_dev: val}.", json_schema_extra=SET_ONLY
+        {}, description="Additional names of splits, as in {qual_dev: val}.", json_schema_extra=SET_ONLY
     )
     ids: Literal["image", "caption", "position", "shard", "folder"] = Field(
         "image",
-        description="scan: content of the *_ids.txt files; position reads none. Others: shard puts the name of the "
-        "shard before each key, folder that of the folder before each image.",
+        description="scan: content of the *_ids.txt files; position does not read them. Other formats: shard adds the "
+        "name of the shard as a prefix to each key, folder that of the folder to each image id.",
     )
     captions_per_image: int | None = Field(
         None, ge=1, le=1_000_000, description="scan: lines per image.", json_schema_extra=SET_ONLY
@@ -139,22 +139,22 @@ class IngestParams(Parameters):
 
     @property
     def has_location(self) -> bool:
-        """True if the parameters say where the captions are: they are not those of `relabel fetch`."""
+        """True if the parameters name a path or URL. Otherwise, the captions are those of `relabel fetch`."""
         return self.path is not None or self.url is not None
 
     @property
     def complete(self) -> str:
-        """Name of the dataset without a limit. It has the same files."""
+        """Name of the dataset without a limit. Both are read from the same files."""
         return self.dataset if self.limit is None else _FIRST.sub("", self.dataset)
 
     @property
     def prefix(self) -> str:
-        """Namespace of ids."""
+        """Prefix of the ids, without the colon."""
         return self.namespace or self.dataset
 
     @property
     def counts(self) -> Expected:
-        """Expected counts: those of the parameters or, by default, of the published dataset; none with a limit."""
+        """Expected counts, by default those of the published dataset. Empty if there is a limit."""
         if self.limit is not None:
             return {}
         return PUBLISHED_COUNTS.get(self.dataset, {}) if self.expected is None else self.expected

@@ -1,4 +1,4 @@
-"""Preview of captions that are not read yet: their layout, and how much there is."""
+"""Preview of captions before they are read: their layout and size."""
 
 from __future__ import annotations
 
@@ -14,23 +14,35 @@ from relabel.corpus.readers import open_input
 
 
 def preview(params: IngestParams, runtime: Runtime) -> tuple[str, int | None]:
-    """Return facts about captions, separated by semicolons, and the number of rows of Parquet and Arrow files.
+    """Describe captions without reading them, and return their number of rows, or None if it is unknown.
 
-    The facts are format, columns, splits and size. The number is None if a file is of another format. Raises as
-    `open_input`.
+    The description lists format, columns, splits and size, separated by semicolons. The number of rows is exact for
+    Parquet and Arrow. For CSV, JSON lines and text it is estimated from the first megabyte of each file. Raises the
+    errors of `open_input`.
     """
     source = open_input(params, runtime)
-    paths = [*source.files.values()]
+    paths, about = [*source.files.values()], ""
     counts = [count for path in paths if (count := _count_rows(path)) is not None]
+    if not counts and source.config["format"] in ("csv", "jsonl", "text"):
+        header = source.config["format"] == "csv" and not params.columns
+        about, counts = "about ", [_estimate_lines(path) - header for path in paths if path.suffix != ".gz"]
     rows = sum(counts) if len(counts) == len(paths) else None
     size = f"{sum(path.stat().st_size for path in paths):,} bytes in {len(paths):,} file{'s' * (len(paths) != 1)}"
     layout = source.note or f"format {source.config['format']}"
-    return f"{layout}; size: {'' if rows is None else f'{rows:,} rows, '}{size}", rows
+    note = f"{layout}; size: {'' if rows is None else f'{about}{rows:,} rows, '}{size}"
+    return note, rows if params.limit is None else None
+
+
+def _estimate_lines(path: Path) -> int:
+    """Estimate the lines of a text file."""
+    with path.open("rb") as file:
+        head = file.read(1 << 20)
+    return round(head.count(b"\n") / max(1, len(head)) * path.stat().st_size)
 
 
 def _count_rows(path: Path) -> int | None:
-    """Return the number of rows of a Parquet file or Arrow stream by its metadata; None for any other file."""
-    # A damaged file fails when it is read.
+    """Return the number of rows of a Parquet file or Arrow stream from its metadata, or None for any other file."""
+    # Errors of damaged files are reported when the captions are read.
     with suppress(pa.ArrowException, OSError), pa.memory_map(str(path)) as file:
         head = file.read(4)
         file.seek(0)

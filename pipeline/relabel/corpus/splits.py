@@ -1,4 +1,4 @@
-"""Words for splits, and Karpathy's split of COCO's images, the standard of papers on image-text retrieval.
+"""Names of splits, and Karpathy's split of COCO, the standard in image-text retrieval.
 
 Karpathy and Fei-Fei, Deep Visual-Semantic Alignments, CVPR 2015: 5,000 images of COCO's val2014 are val, 5,000 test,
 and the other 30,504 (`restval`) join train2014's 82,783 in train: 113,287 images.
@@ -30,20 +30,20 @@ _WORDS |= {"validation": "val", "minival": "val", "dev": "val", "test": "test", 
 
 
 def split_of(name: str, names: Mapping[str, Split]) -> Split | None:
-    """Return the split that a word means, in any case, also with a number, "1k" or "set"; None for any other word.
+    """Return the split that a word stands for, or None. Case is ignored, as are numbers, "1k" and "set".
 
-    `names`: further words.
+    `names`: additional words.
 
     >>> split_of("Val2017", {})
     'val'
     """
     word = name.strip().lower()
-    own = {key.strip().lower(): split for key, split in names.items()}
-    return own.get(word) or _WORDS.get(word) or _WORDS.get(re.sub(r"_?(set|split|\d+k?)$", "", word))
+    extra = {key.strip().lower(): split for key, split in names.items()}
+    return extra.get(word) or _WORDS.get(word) or _WORDS.get(re.sub(r"_?(set|split|\d+k?)$", "", word))
 
 
 def named_split(name: Any) -> Any:
-    """Return the split that a user means by a usual word, such as "validation"; any other value unchanged.
+    """Replace a common word for a split, such as "validation", by the split; return any other value unchanged.
 
     >>> named_split("validation"), named_split("all")
     ('val', 'all')
@@ -52,7 +52,7 @@ def named_split(name: Any) -> Any:
 
 
 NamedSplit = Annotated[Split, BeforeValidator(named_split)]
-"""Split in a parameter model, which takes the usual words."""
+"""Split in a parameter model. Common words for splits are accepted."""
 
 
 def split_by_ids(captions: Ids, images: Ids, test_captions: Ids, val_images: Ids) -> Mapping[int, str]:
@@ -67,7 +67,7 @@ def split_by_ids(captions: Ids, images: Ids, test_captions: Ids, val_images: Ids
             raise CheckError(
                 f"{problem} of {len(wanted):,}",
                 where="splits",
-                todo="Give both annotation files, or --format json for a part of them.",
+                hint="Pass both annotation files, or --format json if you have only a part of them.",
             )
     test = np.unique(images[np.isin(captions, test_captions)])
     names = dict.fromkeys(np.unique(images).tolist(), "train")
@@ -77,7 +77,7 @@ def split_by_ids(captions: Ids, images: Ids, test_captions: Ids, val_images: Ids
 def coco_test_captions(path: Path) -> Ids:
     """Read eccv_caption's `coco_test_ids.npy`: the 25,000 ids of the first five captions of each test image, int64."""
     try:
-        # Only whole numbers are cast without loss; numpy refuses any others.
+        # Casting with `same_kind` raises for anything but integers.
         return map_npy(check_regular(path)).astype(np.int64, casting="same_kind").reshape(-1)
     except (ValueError, TypeError) as error:
-        raise CheckError(f"not an array of ids: {error}", where=str(path), todo="Fetch it again.") from error
+        raise CheckError(f"not an array of ids: {error}", where=str(path), hint="Fetch it again.") from error

@@ -1,7 +1,7 @@
 """Verified local files of the datasets in data_manifests/.
 
-`fetch` puts a dataset into `data/DATASET/`, `locate` finds a file on this machine, `status` lists the state of every
-file.
+`fetch` downloads or copies a dataset to `data/DATASET/`, `locate` finds a file on this machine, and `status` lists the
+state of every file.
 """
 
 from relabel.datasets.fetch import fetch

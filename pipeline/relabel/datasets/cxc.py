@@ -1,8 +1,8 @@
-"""Human scores: Crisscrossed Captions (CxC), shipped as Parquet of ids, scores and sampling methods.
+"""Human scores of Crisscrossed Captions (CxC), shipped as Parquet files of ids, scores and sampling methods.
 
-CxC (Parekh et al., EACL 2021, arXiv 2004.15020) scores pairs of COCO's Karpathy val and test captions and images from 0
-(nothing in common) to 5 (the same). Three tasks: `sts` caption and caption, `sits` caption and image, `sis` image and
-image.
+CxC (Parekh et al., EACL 2021, arXiv 2004.15020) has scores from 0 (nothing in common) to 5 (the same) for pairs of
+captions and images of COCO's Karpathy val and test splits. The tasks are `sts` (caption and caption), `sits` (caption
+and image) and `sis` (image and image).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ METHODS: dict[Task, tuple[str, ...]] = {
     "sits": ("c2i_original", "c2i_intrasim"),
     "sis": ("i2i_csim",),
 }
-"""Sampling methods. `c2c_cocaption` and `c2i_original` are pairs of one image (GT); all others are of two images."""
+"""Sampling methods. `c2c_cocaption` and `c2i_original` are pairs of one image (GT), the others of two images."""
 NAMESPACE = "coco"
 
 
@@ -42,9 +42,9 @@ NAMESPACE = "coco"
 class HumanScores:
     """All judged pairs of one task and split, in the order of the original file.
 
-    `left`, `right`: namespaced caption or image ids (`coco:770337`); see `SIDES`.
-    `score`: (P,) float64; mean human score, 0..5; the original's decimals round-trip exactly.
-    `method`: sampling method; see `METHODS`.
+    `left`, `right`: caption or image ids with namespace (`coco:770337`); see `SIDES`.
+    `score`: (P,) float64; mean human score, 0..5. The decimals of the original file are preserved exactly.
+    `method`: sampling method of each pair; see `METHODS`.
     """
 
     task: Task
@@ -59,12 +59,12 @@ class HumanScores:
 
 
 def sha256(task: Task, split: JudgedSplit) -> str:
-    """Return the sha256 of a shipped file, which judgements record as their input."""
+    """Return the sha256 of a shipped file; it is recorded as an input of judgements."""
     return input_sha256(shipped(task, split))
 
 
 def human_scores(task: Task, split: JudgedSplit) -> HumanScores:
-    """Read the shipped scores of one task and split; needs no network and no other file."""
+    """Read the shipped scores of one task and split. Works offline and without other files."""
     table = _read(task, split)
     left, right = ([f"{NAMESPACE}:{n}" for n in table[side].to_pylist()] for side in ("left", "right"))
     method = table["method"].cast(pa.string()).to_pylist()
@@ -72,12 +72,12 @@ def human_scores(task: Task, split: JudgedSplit) -> HumanScores:
 
 
 def image_ids(split: JudgedSplit) -> NDArray[np.int64]:
-    """Return the COCO ids of a split's SITS images, sorted, (5000,) int64: exactly the images of Karpathy's split."""
+    """Return the sorted COCO ids of a split's SITS images, (5000,) int64. They are the images of Karpathy's split."""
     return np.unique(view_column(_read("sits", split)["right"])).astype(np.int64)
 
 
 def shipped(task: Task, split: JudgedSplit) -> Path:
-    """Return the shipped file of one task and split."""
+    """Return the path of the shipped file of one task and split."""
     return Path(__file__).with_name("cxc_data") / f"cxc_{task}_{split}.parquet"
 
 

@@ -1,6 +1,6 @@
-"""Verified transfers of files: downloads that resume where they broke off, and copies out of archives.
+"""Verified transfers of files: resumable downloads, and copies from archives.
 
-Plain urllib: pooch, the usual library, starts a broken download again from its first byte.
+Uses urllib instead of pooch, which cannot resume a broken download.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ UNREADABLE = (NotImplementedError, RuntimeError, ValueError, OverflowError, Inde
 """Errors of archives with invalid fields: an unknown compression, a password, an offset before the start."""
 
 TIMEOUT = 20.0
-"""Seconds until a silent server is given up."""
+"""Timeout of a server without response, in seconds."""
 RETRIES = 4
-"""Retries of a broken transfer in a row that bring no new byte."""
+"""Maximum number of consecutive retries without any new byte."""
 PAUSE = 0.5
-"""Seconds before the first retry; doubled for each further one."""
+"""Seconds before the first retry, doubled for each further one."""
 
 
 class _BrokenError(Exception):
@@ -48,9 +48,9 @@ class _BrokenError(Exception):
 
 
 def download(url: str, accepted: Sequence[Content], path: Path, progress: Progress, title: str) -> None:
-    """Download into `path`, resuming a partial file.
+    """Download a URL to `path`, resuming a partial file.
 
-    `path`: a partial file stays after a broken transfer, for the next call. A file of wrong content is removed.
+    `path`: after a broken transfer, the partial file is kept for the next call. A file with wrong content is removed.
     `title`: title of the progress bar.
     """
     sizes = {c.bytes for c in accepted}
@@ -65,7 +65,7 @@ def download(url: str, accepted: Sequence[Content], path: Path, progress: Progre
 
 
 def _receive(url: str, sizes: set[int], path: Path, bar: ProgressBar) -> None:
-    """Append the rest of the file, requested again as long as new bytes arrive."""
+    """Append the rest of the file, with new requests as long as they bring new bytes."""
     start = size = path.stat().st_size if path.exists() else 0
     idle = 0
     while True:
@@ -76,12 +76,12 @@ def _receive(url: str, sizes: set[int], path: Path, bar: ProgressBar) -> None:
                     file.write(chunk)
                 size = at + len(chunk)
                 bar.advance(len(chunk))
-                # An endless file of unknown size; the check refuses it.
+                # Stop, because the response may be endless; the check will reject the file.
                 if size > max(sizes):
                     return
             return
         except _BrokenError as error:
-            # Retries are limited only while no byte arrives: a server that breaks off often still finishes.
+            # Only retries without progress are limited: even an unreliable server completes the file at some point.
             idle = 0 if size > before else idle + 1
             if size == start or idle > RETRIES:
                 raise MissingError(str(error), where=url) from error
@@ -89,29 +89,29 @@ def _receive(url: str, sizes: set[int], path: Path, bar: ProgressBar) -> None:
 
 
 def _chunks(url: str, start: int, sizes: set[int]) -> Iterator[tuple[int, bytes]]:
-    """Request a file from byte `start` on; yield its pieces as they arrive, each with its position.
+    """Request a file from byte `start`, and yield chunks with their positions as they arrive.
 
-    The first position is 0 if the server does not serve ranges.
+    The first position is 0 if the server does not support ranges.
     """
-    # `identity`: a compressed response has another length and other bytes than the manifest.
+    # `identity`, because size and hash of a compressed response would differ from the manifest.
     headers = {"User-Agent": "relabel-itr", "Accept-Encoding": "identity"}
     headers |= {"Range": f"bytes={start}-"} if start else {}
     try:
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT) as response:
             at = start if response.status == 206 else 0
             total = None if response.length is None else at + response.length
-            # An error page or a new edition has another size, and is refused before its bytes are stored.
+            # Reject an error page or a new edition by its size, before its bytes are stored.
             if total is not None and total not in sizes:
                 expected = " or ".join(map(str, sorted(sizes)))
                 raise CheckError(f"expected {expected} bytes, the server has {total}", where=url)
-            # `read1` returns the bytes that have arrived, so a broken transfer loses none of them.
+            # `read1` returns the bytes that have arrived, so a broken transfer does not lose any.
             chunk = None
             while chunk != b"":
                 chunk = response.read1(CHUNK)
                 yield at, chunk
                 at += len(chunk)
     except urllib.error.HTTPError as error:
-        # The server may serve these later; any other refusal is final. 416: nothing follows the partial file.
+        # Only these errors are temporary. 416: the partial file is already complete.
         if error.code == 429 or error.code >= 500:
             raise _BrokenError(f"HTTP {error.code} {error.reason}") from error
         if error.code != 416:
@@ -120,13 +120,13 @@ def _chunks(url: str, start: int, sizes: set[int]) -> Iterator[tuple[int, bytes]
         inner = getattr(error, "reason", error)
         raise _BrokenError(str(getattr(inner, "strerror", None) or inner or type(error).__name__)) from error
     else:
-        # http.client reports no error where a connection closes early in `read1`.
+        # http.client does not report a connection that is closed early in `read1`.
         if total is not None and at < total:
             raise _BrokenError(f"the transfer ended after {at} of {total} bytes")
 
 
 def copy_texts(url: str, out: Path) -> None:
-    """Join the texts of Parquet files at a pattern of fsspec, such as a split on the hub, in one Parquet file."""
+    """Concatenate the texts of the Parquet files that match an fsspec pattern, such as a split on the hub."""
     try:
         import fsspec
         import pyarrow as pa
@@ -137,15 +137,15 @@ def copy_texts(url: str, out: Path) -> None:
         for name in sorted(filesystem.glob(pattern)):
             with filesystem.open(name, "rb") as file:
                 tables.append(read_texts(file))
-        whole = pa.concat_tables(tables)
-    # The errors of file systems have no base class in common; without a file there is no table.
+        table = pa.concat_tables(tables)
+    # Errors of file systems do not have a common base class. If no file matches, concat_tables raises.
     except Exception as error:
         raise MissingError(f"{type(error).__name__}: {error}", where=url) from error
-    write_atomic(out, lambda temporary: pq.write_table(whole, temporary))
+    write_atomic(out, lambda temporary: pq.write_table(table, temporary))
 
 
 def read_texts(file: Any) -> pa.Table:
-    """Read a path or an open file of Parquet, without the images of data sets on the hub, which are structs."""
+    """Read a Parquet file, given as a path or an open file, without struct columns, which are images on the hub."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -154,10 +154,10 @@ def read_texts(file: Any) -> pa.Table:
 
 
 def save(stream: IO[bytes], out: Path, accepted: Sequence[Content], where: str, bar: ProgressBar) -> None:
-    """Copy a stream into a file, which is written with accepted content or not at all."""
+    """Copy a stream to a file. The file is written only if its content is accepted."""
 
     def write(temporary: Path) -> None:
-        # One byte too many is enough to refuse a small archive of a huge file, which would fill the disk.
+        # Read at most one byte too many: a small archive may contain a huge file that would fill the disk.
         left = max(c.bytes for c in accepted) + 1 if all(c.sha256 for c in accepted) else sys.maxsize
         with temporary.open("wb") as handle:
             while left and (chunk := stream.read(min(left, CHUNK))):
@@ -171,7 +171,7 @@ def save(stream: IO[bytes], out: Path, accepted: Sequence[Content], where: str, 
 
 @contextmanager
 def open_content(path: Path, member: str | None = None, *, gz: bool = False) -> Iterator[IO[bytes]]:
-    """Open a file, a member of a zip or jar, or the content of a .gz."""
+    """Open a file, a member of a zip or jar, or the content of a .gz file."""
     with ExitStack() as stack:
         try:
             if member is not None:
@@ -181,9 +181,9 @@ def open_content(path: Path, member: str | None = None, *, gz: bool = False) -> 
         except KeyError as error:
             raise CheckError(f"the archive has no member {member}", where=str(path)) from error
         except (*DAMAGED, *UNREADABLE) as error:
-            raise CheckError(f"not a whole archive ({error})", where=str(path)) from error
+            raise CheckError(f"damaged archive ({error})", where=str(path)) from error
         try:
             yield stream
-        # Damage is found while reading; these errors are never those of the caller.
+        # Damage is detected while reading. The caller does not raise these errors itself.
         except DAMAGED as error:
-            raise CheckError(f"not a whole archive ({error})", where=str(path)) from error
+            raise CheckError(f"damaged archive ({error})", where=str(path)) from error

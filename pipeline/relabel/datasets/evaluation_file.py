@@ -1,7 +1,7 @@
-"""Judgements of the user: a file of references, candidates and human ratings.
+"""Human ratings from a user's file of references, candidates and ratings.
 
-One record per rated pair, as JSON Lines, CSV or Parquet: `references` (a list) or `reference` (one text), `candidate`,
-`human` (a number) and, optionally, `group`. A text may be given by its caption id.
+The file is JSON Lines, CSV or Parquet with one record per rated pair: `references` (a list) or `reference` (one text),
+`candidate`, `human` (a number) and, optionally, `group`. Texts may be given by caption id.
 """
 
 from __future__ import annotations
@@ -20,49 +20,49 @@ from relabel.datasets.download import read_texts
 from relabel.datasets.evaluation_sets import ALL, EvaluationSet, Item, Statistic, judgements
 
 JUDGEMENT_FILES = (".jsonl", ".csv", ".parquet")
-"""Endings of the files that are read."""
+"""Suffixes of supported files."""
 
 
 def evaluation_file(
     path: Path, statistic: Statistic = "pearson", texts: Mapping[str, str] = MappingProxyType({})
 ) -> EvaluationSet:
-    """Make an evaluation set of a file.
+    """Create an evaluation set from a user's file.
 
-    `path`: JSON Lines (.jsonl), CSV (.csv, `references` as a JSON list) or Parquet (.parquet). `statistic`: compares
-    the ratings with the scores of a label, over all pairs and in each group. `texts`: captions by id: a reference or
-    candidate that is an id stands for its caption.
+    `path`: JSON Lines (.jsonl), CSV (.csv, with `references` as a JSON list) or Parquet (.parquet). `statistic`:
+    correlation between ratings and scores of a label, over all pairs and per group. `texts`: captions by id. References
+    and candidates that are ids are replaced by their captions.
     """
     return EvaluationSet(
         name=path.name,
         title=f"{path.name}: correlation with human ratings",
         dataset=path.stem,
-        # A set reads files of its manifest; this one reads the user's file.
+        # Unlike other sets, it does not need the files of a manifest.
         read=lambda _: judgements(read_items(path, texts)),
         statistics=(statistic,),
         pair_ids="number of the record, from 1",
-        protocol=f"Ratings of {path.name}; the references of a pair stand for its image.",
+        protocol=f"Ratings of {path.name}; an image is represented by the references of its pair.",
     )
 
 
 def read_items(
     path: Path, texts: Mapping[str, str] = MappingProxyType({}), names: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[Item]:
-    """Yield the rated pairs of a file; `names`: ours of columns that it calls otherwise."""
+    """Yield the rated pairs of a file. `texts`: captions by id. `names`: renames columns of the file."""
     number = 0
     for number, (where, row) in enumerate(read_records(path), 1):
         record = {names.get(name, name): value for name, value in row.items()}
         references, candidate = texts_of(record, where)
         pair = str(number), [texts.get(text, text) for text in references], texts.get(candidate, candidate)
         group = record.get("group")
-        # The file does not say which pairs share an image, so each pair is a cluster.
+        # Pairs that share an image are not known, so each pair is a cluster.
         yield Item([pair], [number_of(record, "human", where)], group=ALL if group in (None, "") else str(group))
     if not number:
-        raise CheckError("no judgements", where=str(path), todo="Write one record per rated pair.")
+        raise CheckError("the file has no records", where=str(path), hint="Write one record per rated pair.")
 
 
 def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield `file:line` and the record of every line or row of a JSON Lines, JSON, CSV or Parquet file."""
-    check_regular(path, todo="Name a file of judgements or scores.")
+    check_regular(path, hint="Give the path of a file of judgements or scores.")
     if path.suffix == ".parquet":
         import pyarrow as pa
 
@@ -79,7 +79,7 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def texts_of(record: Mapping[str, Any], where: str) -> tuple[list[str], str]:
     """Return the references and the candidate of a record."""
     values = record.get("references")
-    # CSV has no lists: a cell holds one as JSON.
+    # In CSV, a list is given as JSON.
     if isinstance(values, str):
         try:
             values = json.loads(values)
@@ -90,17 +90,17 @@ def texts_of(record: Mapping[str, Any], where: str) -> tuple[list[str], str]:
     candidate = record.get("candidate")
     if not isinstance(values, list) or not values or not all(isinstance(v, str) and v.strip() for v in values):
         problem = "expected `references`, a list of texts, or `reference`, a text"
-        raise CheckError(problem, where=where, todo="Give each judged pair its references.")
+        raise CheckError(problem, where=where, hint="Every judged pair needs references.")
     if not isinstance(candidate, str) or not candidate.strip():
-        raise CheckError("expected `candidate`, a text", where=where, todo="Give each judged pair its candidate.")
+        raise CheckError("expected `candidate`, a text", where=where, hint="Every judged pair needs a candidate.")
     return values, candidate
 
 
 def number_of(record: Mapping[str, Any], name: str, where: str) -> float:
-    """Return a finite number of a record."""
+    """Return the finite number in a field of a record."""
     value = record.get(name)
-    # A bool is a number for `float`, but no rating.
+    # `float` accepts a bool, but it is not a rating.
     with suppress(TypeError, ValueError):
         if not isinstance(value, bool) and math.isfinite(number := float(value)):  # type: ignore[arg-type]
             return number
-    raise CheckError(f"expected `{name}`, a number, found {value!r}", where=where, todo="Give every record one.")
+    raise CheckError(f"expected `{name}`, a number, found {value!r}", where=where, hint="Every record needs it.")

@@ -1,6 +1,6 @@
-"""Manifests of data (data_manifests/*.yaml), one per dataset: its files, their sha256, and their sources.
+"""Data manifests (data_manifests/*.yaml), one per dataset: its files, their sha256, and their sources.
 
-The sources on this machine are `data/DATASET/`, installed packages, a mirror and the folder of Maven.
+Local sources are `data/DATASET/`, installed packages, a mirror and the local Maven repository.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ MIRROR = "RELABEL_MIRROR"
 
 
 class _Model(BaseModel):
-    # A misspelt key is an error, since it would otherwise drop a source or a check without a word.
+    # Unknown keys are an error, because a misspelt key would silently drop a source or a check.
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Content(_Model):
-    """Size and sha256 that a file must have."""
+    """Required size and sha256 of a file."""
 
     bytes: int
     sha256: str
 
 
 class Source(_Model):
-    """A place of a file, or of an archive (zip, jar) that has it as `member`.
+    """Location of a file, or of an archive (zip, jar) that contains it as `member`.
 
-    `package`, `path`: an installed Python distribution, and a file of it.
-    `mirror`: path below the folder that `--mirror` or $RELABEL_MIRROR names.
-    `maven`: coordinate of a jar, `group:artifact:version` or `group:artifact:version:classifier`.
-    `url`: address upstream; `archive` is the content of an archive there. An address of fsspec (hf://) is a pattern of
-        Parquet files, whose columns except images are copied into one file.
+    `package`, `path`: an installed Python distribution, and the path of a file in it.
+    `mirror`: path relative to the folder given by `--mirror` or $RELABEL_MIRROR.
+    `maven`: coordinates of a jar, `group:artifact:version` or `group:artifact:version:classifier`.
+    `url`: upstream URL. `archive`: size and sha256 of an archive at this URL. An fsspec URL (hf://) is a pattern of
+        Parquet files. Their columns, except images, are copied into one file.
     """
 
     package: str | None = None
@@ -58,17 +58,17 @@ class Source(_Model):
 
     @property
     def jar(self) -> str:
-        """Path of a jar in any Maven repository."""
+        """Path of the jar in a Maven repository."""
         group, name, version, *classifier = str(self.maven).split(":")
         return f"{group.replace('.', '/')}/{name}/{version}/{'-'.join([name, version, *classifier])}.jar"
 
     def path_here(self, mirror: Path | None) -> Path | None:
-        """Return the path that the file or archive would have on this machine."""
+        """Return the local path of the file or archive, whether it exists or not; None if the source is not local."""
         if self.maven:
             local = os.environ.get("M2_REPO") or Path.home() / ".m2" / "repository"
             return Path(local) / self.jar
         if self.package:
-            # The metadata of a distribution gives its files without an import of the package.
+            # Uses the metadata of the distribution, because importing the package may be slow.
             with suppress(metadata.PackageNotFoundError):
                 return Path(str(metadata.distribution(self.package).locate_file(self.path)))
         return mirror / self.mirror if mirror and self.mirror else None
@@ -77,11 +77,11 @@ class Source(_Model):
 class DataFile(Content):
     """One file of a dataset.
 
-    `name`: its name in `data/DATASET/`.
-    `holds`: description of its content, one line.
-    `bytes`, `sha256`: size and hash of the preferred edition; without them, any content is accepted.
-    `also`: other accepted editions: different bytes, the same data.
-    `sources`: best first.
+    `name`: file name in `data/DATASET/`.
+    `holds`: description of the content in one line.
+    `bytes`, `sha256`: size and hash of the preferred edition. By default, any content is accepted.
+    `also`: other accepted editions: different bytes, same data.
+    `sources`: sources in order of preference.
     """
 
     name: str
@@ -93,12 +93,12 @@ class DataFile(Content):
 
     @property
     def contents(self) -> tuple[Content, ...]:
-        """All accepted editions, the preferred one first."""
+        """All accepted editions, starting with the preferred one."""
         return (Content(bytes=self.bytes, sha256=self.sha256), *self.also)
 
 
 class Manifest(_Model):
-    """One dataset or asset: all its files or, with `alternatives`, any one of them, best first."""
+    """One dataset or asset. With `alternatives`, any one of its files is sufficient; the best is listed first."""
 
     name: str
     title: str
@@ -114,16 +114,16 @@ class Manifest(_Model):
         for file in self.files:
             if file.name == name:
                 return file
-        raise UsageError(f"{self.name} has no file {name!r}", todo=choices(name, (file.name for file in self.files)))
+        raise UsageError(f"{self.name} has no file {name!r}", hint=choices(name, (file.name for file in self.files)))
 
 
 def manifests_folder() -> Path:
-    """Return the folder of the manifests: inside an installed package, else at the root of a source checkout."""
+    """Return the folder of the manifests, in the installed package or at the root of a source checkout."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "data_manifests", package.parents[1] / "data_manifests"):
         if folder.is_dir():
             return folder
-    raise MissingError("the data manifests are not there", where=str(package), todo="Install relabel-itr again.")
+    raise MissingError("the data manifests are missing", where=str(package), hint="Install relabel-itr again.")
 
 
 def names() -> list[str]:
@@ -132,62 +132,62 @@ def names() -> list[str]:
 
 
 def load_manifest(name: str) -> Manifest:
-    """Read one manifest."""
-    # Checked against the list first: a name is never used as a path, and the error can suggest one.
+    """Read the manifest of a dataset."""
+    # Checked against the list first: a name must not be used as a path, and the error can suggest names.
     if name not in names():
-        raise UsageError(f"no dataset {name!r} to fetch", todo=choices(name, names()))
+        raise UsageError(f"no dataset {name!r} to fetch", hint=choices(name, names()))
     return Manifest.model_validate(yaml.safe_load((manifests_folder() / f"{name}.yaml").read_text(encoding="utf-8")))
 
 
 def check(sha256: str, size: int, accepted: Sequence[Content], where: str) -> None:
-    """Raise CheckError unless some accepted content has this sha256 and size, or is not known."""
+    """Raise CheckError unless an accepted edition has this sha256 and size, or has no sha256."""
     if not any(not c.sha256 or (c.sha256 == sha256 and c.bytes == size) for c in accepted):
         expected = " or ".join(f"sha256 {c.sha256} ({c.bytes} bytes)" for c in accepted)
         raise CheckError(f"expected {expected}, found sha256 {sha256} ({size} bytes)", where=where)
 
 
 def check_file(path: Path, accepted: Sequence[Content]) -> Path:
-    """Hash a file and return its path; raises as `check`, and OSError if it cannot be read."""
+    """Verify a file and return its path. Raises as `check` does, and OSError if the file cannot be read."""
     check(input_sha256(path), path.stat().st_size, accepted, str(path))
     return path
 
 
 def mirror_folder(mirror: Path | None) -> Path | None:
-    """Return the mirror to use: the given folder, else $RELABEL_MIRROR, else none."""
+    """Return the mirror: the given folder, otherwise $RELABEL_MIRROR, otherwise None."""
     folder = mirror or (Path(os.environ[MIRROR]) if os.environ.get(MIRROR) else None)
     if folder is not None and not folder.is_dir():
-        raise UsageError("the mirror is not a folder", where=str(folder), todo=f"Set --mirror DIR or ${MIRROR}.")
+        raise UsageError("the mirror is not a folder", where=str(folder), hint=f"Set --mirror DIR or ${MIRROR}.")
     return folder
 
 
 def sources_of(manifest: Manifest, file: DataFile, mirror: Path | None) -> list[Source]:
-    """Return sources in the order they are tried: those on this machine, a mirror included, before any download.
+    """Return sources in the order in which they are tried: local sources, including the mirror, before downloads.
 
-    A mirror may be the data folder of another machine, so `DATASET/FILE` below it is tried as well.
+    A mirror may be the data folder of another machine, so `DATASET/FILE` in the mirror is tried as well.
     """
     jars = [Source(url=f"{place}/{source.jar}") for source in file.sources if source.maven for place in repositories()]
     listed = dict.fromkeys([*file.sources, *jars, Source(mirror=f"{manifest.name}/{file.name}")])
     available = [source for source in listed if mirror is not None or not source.mirror]
-    # The sort is stable: among the local sources, and among the downloads, the manifest's order stays.
+    # A stable sort keeps the manifest's order among local sources and among downloads.
     return sorted(available, key=lambda source: source.url is not None)
 
 
 def repositories() -> list[str]:
-    """Return the addresses of the Maven repositories that jgo knows; none without jgo.
+    """Return the URLs of the Maven repositories that jgo knows; none if jgo is not installed.
 
-    jgo's settings may name a repository inside a company, which is asked as well.
+    They include repositories in the user's settings of jgo, for example of a company.
     """
     try:
         from jgo.config import GlobalSettings
         from jgo.maven import MavenContext
     except ImportError:
         return []
-    known = MavenContext().remote_repos | GlobalSettings.load().repositories
-    return [str(address).rstrip("/") for address in known.values()]
+    urls = MavenContext().remote_repos | GlobalSettings.load().repositories
+    return [str(url).rstrip("/") for url in urls.values()]
 
 
 def local_path(source: Source, mirror: Path | None) -> Path:
-    """Return the path of the file or archive of a source, which is on this machine."""
+    """Return the path of a source's file or archive on this machine; raise MissingError if it does not exist."""
     path = source.path_here(mirror)
     if path is None or not path.is_file():
         advice = "; jgo downloads it: pip install 'relabel-itr[spice]'" if source.maven and not repositories() else ""
@@ -199,36 +199,36 @@ def locate(name: str, file: str | None, data: Path, mirror: Path | None = None) 
     """Find a file of a dataset on this machine and verify it, without copying or downloading.
 
     `name`: dataset. `file`: file of the dataset; None takes the first one that exists. `data`: folder of fetched files.
-    `mirror`: else $RELABEL_MIRROR. Returns Path: in `data/NAME/`, else inside an installed package, else in the mirror.
+    `mirror`: by default $RELABEL_MIRROR. The places are tried in the order `data/NAME/`, installed package, mirror.
     """
     manifest, mirror = load_manifest(name), mirror_folder(mirror)
     wanted = manifest.files if file is None else (manifest.file(file),)
-    # Any fetched alternative comes before a better one of a package.
+    # A fetched alternative is preferred to a better one in a package.
     places = [(each, data / name / each.name) for each in wanted]
     places += [
         (each, path)
         for each in wanted
         for source in sources_of(manifest, each, mirror)
-        # A member of an archive has no path that could be read in place.
+        # Members of archives cannot be read in place.
         if source.member is None and source.maven is None
         if (path := source.path_here(mirror)) is not None
     ]
-    # The first copy decides, so a damaged file in `data` is reported rather than hidden by another copy.
+    # Only the first existing copy is checked: a damaged file in `data` is reported, not hidden by another copy.
     for each, path in places:
         if path.is_file():
             try:
                 return check_file(path, each.contents)
             except CheckError as error:
-                todo = f"Delete it, then `relabel fetch {name}`."
-                raise CheckError(error.problem, where=error.where, todo=todo) from None
-    problem = f"{name} is not here" if file is None else f"{file} of {name} is not here"
-    raise MissingError(problem, where=str(data / name), todo=f"Get it with `relabel fetch {name}`.")
+                hint = f"Delete it, then `relabel fetch {name}`."
+                raise CheckError(error.problem, where=error.where, hint=hint) from None
+    problem = f"{name} not found" if file is None else f"{file} of {name} not found"
+    raise MissingError(problem, where=str(data / name), hint=f"Get it with `relabel fetch {name}`.")
 
 
 State = Literal["present", "damaged", "local", "remote", "missing"]
-"""`present`: in `data/DATASET/` and verified. `damaged`: in `data/DATASET/` with other content. `local`: in a package
-or the mirror; it is checked when it is fetched. `remote`: to be downloaded. `missing`: in a mirror alone, and there is
-none or it lacks the file."""
+"""`present`: in `data/DATASET/` and verified. `damaged`: in `data/DATASET/` with wrong content. `local`: in a package
+or the mirror; verified when fetched. `remote`: can be downloaded. `missing`: only available from a mirror, and there is
+no mirror that has the file."""
 
 
 @dataclass(frozen=True)
@@ -236,8 +236,8 @@ class FileStatus:
     """State of one file.
 
     `name`, `file`: dataset and file.
-    `bytes`: its size.
-    `alternative`: True if another file of the dataset serves as well.
+    `bytes`: size of the file.
+    `alternative`: True if any one file of the dataset is sufficient.
     `where`: path, package, mirror path or URL.
     """
 
@@ -250,7 +250,7 @@ class FileStatus:
 
 
 def status(data: Path, mirror: Path | None = None) -> list[FileStatus]:
-    """Return the state of every file of every dataset, without any request."""
+    """Return the state of every file of every dataset, without network access."""
     mirror = mirror_folder(mirror)
     return [
         FileStatus(manifest.name, file.name, file.bytes, manifest.alternatives, *_state(manifest, file, data, mirror))

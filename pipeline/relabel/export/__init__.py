@@ -1,4 +1,4 @@
-"""Exports: files that training code and other tools read. `EXPORTS` lists the formats of other tools."""
+"""Exports for training code and other tools. `EXPORTS` lists the formats of other tools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from relabel.export.base import Export
 
 EXPORTS = {
-    "hf": ("hf", "HfExport", "Write a dataset folder that Hugging Face's datasets loads, with a card."),
+    "hf": ("hf", "HfExport", "Write a dataset folder with a card for Hugging Face's datasets library."),
     "pairs": ("pairs", "PairsExport", "Write scored pairs of captions for the losses of sentence-transformers."),
     "tuples": ("pairs", "TuplesExport", "Write tuples of captions for the losses of sentence-transformers."),
     "flagembedding": (
@@ -20,18 +20,18 @@ EXPORTS = {
         "Write queries, positives, negatives and scores for FlagEmbedding.",
     ),
     "tevatron": ("groups", "TevatronExport", "Write queries, positives, negatives and scores for tevatron."),
-    "trec": ("trec", "TrecExport", "Write qrels and runs that trec_eval and ir_measures read."),
-    "faiss": ("faiss", "FaissExport", "Write indexes of faiss over the vectors of a label, by id."),
+    "trec": ("trec", "TrecExport", "Write qrels and runs for trec_eval and ir_measures."),
+    "faiss": ("faiss", "FaissExport", "Write faiss indexes of a label's vectors, with ids."),
     "candidates": ("candidates", "CandidatesExport", "Write pairs of images and captions for a judge to score."),
     "scan": ("scan", "ScanExport", "Write captions, ids and dense blocks for VSE-infinity, SGRAF, NAAF and CHAN."),
 }
-"""Name of each format, with its module, its class and its line of help."""
+"""Module, class and help text of each format."""
 
 
 def export_class(kind: str) -> type[Export[Any]]:
     """Import the class of a format."""
     if kind not in EXPORTS:
-        raise UsageError(f"no format {kind!r}", todo=choices(kind, EXPORTS))
+        raise UsageError(f"no format {kind!r}", hint=choices(kind, EXPORTS))
     module, name, _ = EXPORTS[kind]
     imported: type[Export[Any]] = getattr(import_module(f"relabel.export.{module}"), name)
     return imported

@@ -1,6 +1,6 @@
-"""Pairs of images and captions for a judge outside of relabel to score, chosen by a cheap label and by human scores.
+"""Pairs of images and captions for scoring outside of relabel: neighbours by a cheap label, and pairs judged in CxC.
 
-With a column `score`, a file is one that the source `scores` reads.
+After a column `score` has been added, the source `scores` can read the files.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from relabel.sources.judged import find_pairs
 from relabel.store.workdir import Work
 
 Keys = NDArray[np.int64]
-"""Pairs: the number of the image times the captions of the corpus, plus the row of the caption."""
+"""Keys of pairs: image number * number of captions in the corpus + caption row."""
 
 
 class CandidatesExport(Export[ExportCandidatesParams]):
-    """One file per split, `SPLIT.parquet`, with `image_id`, `caption_id` and `caption`; each pair once."""
+    """One file per split, `SPLIT.parquet`, with the distinct pairs as columns `image_id`, `caption_id`, `caption`."""
 
     neighbours_of = "images"
 
@@ -35,25 +35,25 @@ class CandidatesExport(Export[ExportCandidatesParams]):
     def check(self, inputs: ExportInputs) -> None:
         k, near = self.params.k, inputs.neighbours
         about = {"width": 0, "candidate_count": k} if near is None else near.manifest.metadata
-        # A small split has fewer captions than an image could have neighbours.
+        # In a small split, an image can have fewer than k candidates.
         if (width := int(about["width"])) < min(k, about["candidate_count"]):
             command = f"`relabel neighbours --label {inputs.label} --candidates {inputs.split} --queries images -k {k}`"
-            raise MissingError(f"{inputs.label} has {width} neighbours of each image, not {k}", todo=f"Run {command}.")
+            raise MissingError(f"{inputs.label} has {width} neighbours per image, not {k}", hint=f"Run {command}.")
         judged = {"val", "test"} if inputs.corpus.namespace == cxc.NAMESPACE else set()
         if self.params.cxc and (without := sorted(set(inputs.splits) - judged)):
-            problem = f"people have not judged {', '.join(without)} of {inputs.dataset}"
-            raise UsageError(problem, todo="Leave out --cxc, or name val or test of coco.")
+            problem = f"CxC has no judged pairs for {', '.join(without)} of {inputs.dataset}"
+            raise UsageError(problem, hint="Omit --cxc, or use the split val or test of coco.")
 
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:
         corpus, near = inputs.corpus, inputs.neighbours
         for split, rows in inputs.splits.items():
-            found = [_judged(corpus, task, split) for task in self.params.cxc]
-            found.append(_keys(corpus, corpus.image[rows.start : rows.stop], np.array(rows)))
+            keys = [_judged(corpus, task, split) for task in self.params.cxc]
+            keys.append(_keys(corpus, corpus.image[rows.start : rows.stop], np.array(rows)))
             for table in near.tables(corpus.images_of(rows), ["neighbours"]) if near is not None else ():
                 best = matrix(table, "neighbours")[:, : self.params.k]
-                found.append(_keys(corpus, np.repeat(table["row"].to_numpy(), best.shape[1]), best.reshape(-1)))
-            work.table(f"{split}.parquet", partial(_table, corpus, np.unique(np.concatenate(found))))
+                keys.append(_keys(corpus, np.repeat(table["row"].to_numpy(), best.shape[1]), best.reshape(-1)))
+            work.table(f"{split}.parquet", partial(_table, corpus, np.unique(np.concatenate(keys))))
 
 
 def _keys(corpus: Corpus, image: NDArray[Any], row: NDArray[Any]) -> Keys:
@@ -61,7 +61,7 @@ def _keys(corpus: Corpus, image: NDArray[Any], row: NDArray[Any]) -> Keys:
 
 
 def _judged(corpus: Corpus, task: cxc.Task, split: Any) -> Keys:
-    """Return the pairs of which `relabel.judge.cxc` makes the relevance of a task, those that the corpus has."""
+    """Return the pairs that `relabel.judge.cxc` needs to score a task, as far as they are in the corpus."""
     kinds, sides = cxc.SIDES[task], np.stack(find_pairs(cxc.human_scores(task, split), corpus))
     sides = sides[:, (sides >= 0).all(axis=0)]
 
@@ -70,7 +70,7 @@ def _judged(corpus: Corpus, task: cxc.Task, split: Any) -> Keys:
         sets = References.single(sides[b]) if kinds[b] == "caption" else corpus.references(sides[b])
         return _keys(corpus, np.repeat(image, np.diff(sets.indptr)), sets.rows)
 
-    # An image and a caption are judged in one order only.
+    # Pairs of an image and a caption have only one order.
     return pairs(1, 0) if task == "sits" else np.append(pairs(0, 1), pairs(1, 0))
 
 

@@ -1,4 +1,4 @@
-"""Indexes of faiss over the vectors of a label, one per shard, with the rows of the corpus as ids."""
+"""faiss indexes of the vectors of a label, one per shard, with corpus rows as ids."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from relabel.store.workdir import Work, part_ranges
 from relabel.topk.vector_index import change_index, import_faiss, make_index
 
 CAPTIONS = "captions.parquet"
-"""Columns row (the ids of the indexes), caption_id and image_id."""
-_TRAINED = "trained.faiss"  # empty index from which every shard starts; not part of the finished export
+"""File with the columns row (the ids of the indexes), caption_id and image_id."""
+_TRAINED = "trained.faiss"  # trained empty index to which each shard adds its vectors; not part of the export
 
 
 class FaissExport(Export[ExportFaissParams]):
-    """Files ``SPLIT-00000-of-000NN.faiss``, by inner product, and `CAPTIONS`. Failed rows are left out.
+    """Inner-product indexes ``SPLIT-00000-of-000NN.faiss``, and `CAPTIONS`. Failed rows are left out.
 
-    All shards share one training, so that their results are those of one index, and their inverted lists can be merged.
+    All shards are filled from the same trained index. Together they give the results of a single index, and their
+    inverted lists can be merged.
     """
 
-    rows_per_file = 250_000  # an index is held in memory while it is built
+    rows_per_file = 250_000  # an index is in memory while it is built
     training = 500_000
-    """Captions that an index is trained on at most, evenly spaced: more than 100 for each of 4,096 lists."""
+    """Maximum number of captions for training, evenly spaced: more than 100 for each of 4,096 lists."""
 
     @override
     def check(self, inputs: ExportInputs) -> None:
@@ -51,7 +52,7 @@ class FaissExport(Export[ExportFaissParams]):
         work.metadata["index"] = self.params.index
 
     def _train(self, inputs: ExportInputs, path: Path) -> None:
-        """Write the index without vectors, trained on captions that are evenly spaced over all rows."""
+        """Write an empty index, trained on captions that are evenly spaced over all rows."""
         index = make_index(self.params.index, int(inputs.encoding.manifest.metadata["width"]), by_id=True)
         if not index.is_trained:
             step = -(-len(inputs.rows) // self.training)
@@ -63,7 +64,7 @@ class FaissExport(Export[ExportFaissParams]):
     def _write_shard(self, inputs: ExportInputs, trained: Path, rows: range, path: Path) -> None:
         ids, vectors = _read(inputs, rows)
         index = import_faiss().read_index(str(trained))
-        # At once, because a graph depends on the batches from which it was built.
+        # In one call, because a graph depends on the batches in which vectors are added.
         save_index(path, self._change(inputs, index, lambda place: place.add_with_ids(vectors, ids)))
 
     def _change(self, inputs: ExportInputs, index: Any, change: Callable[[Any], object]) -> Any:
@@ -71,7 +72,7 @@ class FaissExport(Export[ExportFaissParams]):
 
 
 def _read(inputs: ExportInputs, rows: range) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return the rows that have an encoding, and their vectors."""
+    """Return the rows with an encoding, and their vectors."""
     vectors = vectors_from_table(inputs.encoding.read(rows, ["vector"]))
     encoded = np.isfinite(vectors).all(axis=1)
     return np.arange(rows.start, rows.stop)[encoded], vectors[encoded]

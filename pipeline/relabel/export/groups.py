@@ -1,7 +1,7 @@
-"""Captions with lists of positives, negatives and their scores, as trainers read them for knowledge distillation.
+"""Captions with lists of positives and negatives and their scores, for knowledge distillation.
 
-docs/distillation.md says what the trainers compute with the scores. Lines without a positive or a negative are left
-out, because the trainers draw one of each.
+docs/distillation.md describes how the trainers use the scores. Lines without a positive or a negative are left out,
+because the trainers draw one of each.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from relabel.store.workdir import Work, part_ranges
 
 _STEP = 10_000  # queries in memory
 Passage = dict[str, Any]
-"""A caption: docid, text and, except for the query, score."""
+"""A caption: docid, text and score. A query has no score."""
 
 
 class GroupsExport(SamplesExport[ExportGroupsParams]):
-    """Files of JSON lines ``data/SPLIT-00000-of-000NN.jsonl``; positives and negatives are sorted by falling score."""
+    """JSON Lines files ``data/SPLIT-00000-of-000NN.jsonl``. Positives and negatives are sorted by descending score."""
 
-    least = 3
+    minimum = 3
     candidates = 24
 
     @override
@@ -48,25 +48,25 @@ class GroupsExport(SamplesExport[ExportGroupsParams]):
     def _records(
         self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator, seen: set[int]
     ) -> Iterator[dict[str, Any]]:
-        """Yield the lines of anchors, except those whose texts have been seen."""
+        """Yield the lines of the anchors, skipping texts that have been seen."""
         rows, scores, own = pool.candidates(anchors, self.candidates, rng)
         captions = pool.corpus.table.select(["caption_id", "text"]).rename_columns(["docid", "text"])
-        # One take for all anchors: each one costs as much as a copy of the table.
+        # One take for all anchors, because each call costs as much as a copy of the table.
         texts = iter(captions.take(pa.array(np.column_stack([anchors, rows]).reshape(-1))).to_pylist())
         for row, values, side in zip(rows, scores, self.sides(scores, own), strict=True):
             query, *passages = islice(texts, 1 + len(row))
             order = ranked(row, pool.text[row], values, side)
             scaled = (self.params.scale * values[order]).tolist()
-            found = [passages[i] | {"score": score} for i, score in zip(order, scaled, strict=True)]
+            results = [passages[i] | {"score": score} for i, score in zip(order, scaled, strict=True)]
             count = int((side[order] > 0).sum())
-            key = hash((query["text"], *(passage["text"] for passage in found)))
-            if 0 < count < len(found) and key not in seen:
+            key = hash((query["text"], *(passage["text"] for passage in results)))
+            if 0 < count < len(results) and key not in seen:
                 seen.add(key)
-                yield self.record(query, found[:count], found[count:])
+                yield self.record(query, results[:count], results[count:])
 
     @abstractmethod
     def record(self, query: Passage, positives: list[Passage], negatives: list[Passage]) -> dict[str, Any]:
-        """Return the object of one line."""
+        """Return the JSON object of one line."""
 
 
 class FlagEmbeddingExport(GroupsExport):

@@ -1,4 +1,4 @@
-"""Construction of a lookup: arrays and `lookup.json`, from an encoding and, if there are any, its neighbours."""
+"""Construction of a lookup, arrays and `lookup.json`, from an encoding and an optional neighbour table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from relabel_train.ids import hash_ids
 from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, ArrayEntry, Description
 from relabel_train.scoring.calibration import CalibrationCurve
 
-_CHUNK = 1 << 16  # ids in memory as Python objects
+_CHUNK = 1 << 16  # number of ids in memory as Python objects
 
 
 def lookup_parameters(source: Source[Any], params: ExportLookupParams) -> dict[str, Any]:
@@ -38,11 +38,10 @@ def lookup_parameters(source: Source[Any], params: ExportLookupParams) -> dict[s
 
 
 def write_lookup(inputs: ExportInputs, artefact: Spec, work: Work, curve: CalibrationCurve | None = None) -> None:
-    """Write all arrays and then `lookup.json`, which holds their sha256.
+    """Write all arrays and then `lookup.json` with their sha256.
 
-    `artefact`: of the lookup. `curve`: of its label.
-
-    The encoding is opened only if its files are not enough.
+    The encoding is opened only if its files are not sufficient. `artefact`: spec of the lookup. `curve`: calibration
+    curve of the label.
     """
     source, encoding, metadata = inputs.source, inputs.encoding.manifest, inputs.encoding.manifest.metadata
     rows = range(*metadata["rows"])
@@ -71,7 +70,7 @@ def write_lookup(inputs: ExportInputs, artefact: Spec, work: Work, curve: Calibr
         params={**inputs.params, "encoding": encoding.config} | arrays.params,
         arrays=_array_entries(work),
     )
-    # A resumed run may have written other arrays than the one before it: the description is never reused.
+    # Always written again, because a resumed run may have written different arrays than the run before.
     write_text(work.folder / DESCRIPTION, description.to_json())
     work.metadata |= {
         "label": artefact.name,
@@ -83,7 +82,7 @@ def write_lookup(inputs: ExportInputs, artefact: Spec, work: Work, curve: Calibr
 
 
 def _array_entries(work: Work) -> dict[str, ArrayEntry]:
-    """Return type, shape and sha256 of the arrays that are written."""
+    """Return dtype, shape and sha256 of all arrays in the work folder."""
     entries = {}
     for path in sorted(work.folder.glob("*.npy")):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -92,13 +91,13 @@ def _array_entries(work: Work) -> dict[str, ArrayEntry]:
 
 
 def write_captions(corpus: Corpus, rows: range, failed: NDArray[np.int32], work: Work) -> None:
-    """Write the arrays of every lookup in relabel_train.lookup.format: images, ids, and which captions failed.
+    """Write the arrays that all lookups have: images, ids and failed captions (see relabel_train.lookup.format).
 
-    `rows`: rows of the lookup: complete images. `failed`: (F,) int32; rows among them without an encoding.
+    `rows`: rows of the lookup, of complete images. `failed`: (F,) int32; rows without an encoding.
     """
     images = corpus.images_of(rows)
     starts = corpus.indptr[images.start : images.stop + 1]
-    # Rows and images of a lookup are numbered from 0.
+    # A lookup numbers its rows and images from 0.
     write_array(work, "image", (corpus.image[rows.start : rows.stop] - np.int32(images.start)).astype("<i4"))
     write_array(work, "indptr", (starts - rows.start).astype("<i8"))
     write_array(work, "failed", (failed - rows.start).astype("<i4"))
@@ -111,12 +110,12 @@ def write_captions(corpus: Corpus, rows: range, failed: NDArray[np.int32], work:
 
 
 def _write_ids(prefix: str, ids: pa.ChunkedArray, work: Work) -> None:
-    """Write the arrays of `relabel_train.ids.Ids`, with the ids of one chunk in memory as Python objects."""
+    """Write the arrays of `relabel_train.ids.Ids`. Only one chunk of ids at a time is in memory as Python objects."""
     offsets = indptr_of(pc.binary_length(ids).to_numpy())
     hashes = np.concatenate([hash_ids(part) for part in _encoded(ids)])
     order = np.argsort(hashes, kind="stable")
     texts = (np.frombuffer(b"".join(part), np.uint8) for part in _encoded(ids))
-    # The types are those of ID_ARRAYS.
+    # The dtypes are those of ID_ARRAYS.
     write_pieces(work, f"{prefix}.bytes", "|u1", (int(offsets[-1]),), texts)
     write_array(work, f"{prefix}.offsets", offsets)
     write_array(work, f"{prefix}.hashes", hashes[order])
@@ -124,18 +123,18 @@ def _write_ids(prefix: str, ids: pa.ChunkedArray, work: Work) -> None:
 
 
 def _write_csv(corpus: Corpus, rows: range, path: Path) -> None:
-    """Write the captions as a table that any language reads."""
+    """Write the captions as CSV, for readers in other languages."""
     names = ("caption_id", "image_id", "position", "text")
     table = corpus.table.select(names).slice(rows.start, len(rows))
     csv.write_csv(table, path)
 
 
 def _encoded(ids: pa.ChunkedArray) -> Iterator[list[bytes]]:
-    """Yield the UTF-8 of ids, chunk by chunk."""
+    """Yield ids as UTF-8 bytes in chunks."""
     return _parts(ids.cast(pa.binary()))
 
 
 def _parts(column: pa.ChunkedArray) -> Iterator[list[Any]]:
-    """Yield the values of a column, chunk by chunk."""
+    """Yield the values of a column in chunks."""
     for start in range(0, len(column), _CHUNK):
         yield column.slice(start, _CHUNK).to_pylist()

@@ -1,17 +1,17 @@
-"""Scored pairs and tuples of captions, drawn for the losses of sentence-transformers.
+"""Scored pairs and tuples of captions, sampled for the losses of sentence-transformers.
 
-Candidates of an anchor are its nearest captions if the label has neighbours, other captions of its image, and random
-captions of the split, drawn in turn. Random captions alone would hardly ever be relevant. Captions of equal text are
-one candidate, and the text of the anchor is none. `sides` is the one rule for which of them are positives and
-negatives, of these exports and of those in `groups.py`.
+Candidates of an anchor are drawn in turn from its nearest captions (if the label has neighbours), the other captions of
+its image, and random captions of the split. With only random captions, relevant pairs would be very rare. Captions with
+equal texts count as one candidate, and captions with the anchor's text are excluded. `sides` defines positives and
+negatives, here and in `groups.py`.
 
-For pairs, the range between the least and the largest score of the candidates is divided into bins of equal width.
-Equally many pairs are drawn from each bin. Bins with fewer pairs give all of theirs, and the others give more.
+Pairs: the range of the candidates' scores is divided into bins of equal width. The same number of pairs is drawn from
+each bin. If a bin has too few pairs, all of them are taken, and the other bins contribute more.
 
-A tuple has an anchor, a positive and negatives. The candidate of highest relevance is the positive. The negatives
-among the candidates, ordered by relevance, are divided into as many groups as a tuple has, and one is drawn from each.
+Tuples: a tuple has an anchor, a positive and negatives. The positive is the candidate with the highest relevance. The
+negatives are sorted by relevance and divided into as many groups as a tuple has negatives. One is drawn from each.
 
-Each file has its own random generator and its own anchors, so that any file can be made again by itself.
+Each file has its own random generator and its own anchors and can be written independently of the others.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from relabel.export.params import ExportSamplesParams, ExportTuplesParams
 from relabel.sources.relevance import Relevance
 from relabel.store.workdir import Work
 
-_DEPTH = 32  # nearest captions from which neighbours are drawn
-_SEED = 0  # of the draws: another sample of the same captions is worth no more
-_BINS = 10  # of equal width over the range of scores
+_DEPTH = 32  # number of nearest captions from which neighbours are drawn
+_SEED = 0  # fixed, because another sample of the same captions would not be better
+_BINS = 10  # number of bins of equal width over the range of scores
 
 S = TypeVar("S", bound=ExportSamplesParams)
 
 
 @dataclass(frozen=True, eq=False)
 class CandidatePool:
-    """Captions that are drawn as candidates of an anchor: neighbours, captions of its image, and random ones."""
+    """Pool of candidates for anchors: neighbours, captions of the same image, and random captions."""
 
     corpus: Corpus
     relevance: Relevance
@@ -56,21 +56,21 @@ class CandidatePool:
     near: NeighbourTable | None
 
     def draw(self, anchors: Rows, count: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
-        """Draw `count` candidates per anchor, the kinds in turn, among them perhaps the anchor itself.
+        """Draw `count` candidates per anchor, of each kind in turn. They may include the anchor itself.
 
         Returns `left, right`, (A * count,) int32: anchor and candidate of each pair.
         """
         left = np.repeat(anchors, count)
         right = rng.integers(self.rows.start, self.rows.stop, len(left), dtype=np.int32)
         turn = np.tile(np.arange(count), len(anchors)) % (2 if self.near is None else 3)
-        # Turn 0 keeps the random caption; turn 1 is a caption of the same image.
+        # Turn 0: the random caption. Turn 1: a caption of the same image. Turn 2: a neighbour.
         sibling = np.flatnonzero(turn == 1)
         image = self.corpus.image[left[sibling]]
         right[sibling] = rng.integers(self.corpus.indptr[image], self.corpus.indptr[image + 1])
         if self.near is not None:
             slot = np.flatnonzero(turn == 2)
             near = self.near.rows[left[slot] - self.near.first, rng.integers(0, self.near.width, len(slot))]
-            # Neighbours within all captions may lie outside the split: the random caption stays in their place.
+            # Neighbours among all captions can be outside the split. Then keep the random caption.
             inside = (near >= self.rows.start) & (near < self.rows.stop)
             right[slot[inside]] = near[inside]
         return left, right
@@ -78,16 +78,16 @@ class CandidatePool:
     def candidates(self, anchors: Rows, count: int, rng: np.random.Generator) -> tuple[Rows, Scores, NDArray[np.bool_]]:
         """Draw `count` candidates per anchor and score them with the anchor as the only reference.
 
-        Returns `rows, scores, own`, (A, count) each: int32; float64, NaN for the anchor's own text and without a score;
-        whether a caption of the anchor's image has the text of the candidate.
+        Returns `rows, scores, own`, (A, count) each. `rows`: int32. `scores`: float64; NaN if undefined or if the texts
+        are equal. `own`: bool; whether a caption of the anchor's image has the text of the candidate.
         """
         left, right = self.draw(anchors, count, rng)
-        # A caption may be drawn for an anchor several times, and is scored once.
+        # Score distinct pairs only, because a caption may be drawn several times for an anchor.
         keys = left.astype(np.int64) * len(self.corpus) + right
         _, first, back = np.unique(keys, return_index=True, return_inverse=True)
         scores = self.relevance.pairs(References.single(left[first]), right[first], "first")[back]
         scores = np.where((self.text[left] != self.text[right]) & np.isfinite(scores), scores, np.nan)
-        # Captions of other images may repeat one of this image's.
+        # Captions of other images can have the same text as a caption of the anchor's image.
         image, size = self.corpus.image.astype(np.int64), len(self.corpus) + 1
         own = np.isin(image[left] * size + self.text[right], image * size + self.text)
         shape = len(anchors), count
@@ -95,11 +95,11 @@ class CandidatePool:
 
     @cached_property
     def text(self) -> NDArray[np.int64]:
-        """Number of the text of each caption of the corpus: equal for equal texts."""
+        """Number of each caption's text, (N,): equal texts have equal numbers."""
         return np.asarray(pc.rank(self.corpus.table["text"], tiebreaker="dense"), np.int64)
 
     def table(self, texts: dict[str, Rows], scores: dict[str, pa.Array], ids: Sequence[str]) -> pa.Table:
-        """Return the texts of some rows by column, their scores, and the ids of the texts under other names."""
+        """Create a table of texts, scores and caption ids. `texts`: rows by text column. `ids`: names of id columns."""
 
         def values(column: str, names: Iterable[str]) -> dict[str, pa.Array]:
             taken = (self.corpus.table[column].take(pa.array(rows)) for rows in texts.values())
@@ -109,12 +109,12 @@ class CandidatePool:
 
 
 def sides(scores: Scores, own: NDArray[np.bool_], margin: float) -> NDArray[np.int8]:
-    """Return 1 for the positives, -1 for the negatives and 0 for the other candidates of each anchor.
+    """Return 1 for the positives, -1 for the negatives and 0 for the other candidates of each anchor: (A, W) int8.
 
-    The positive of an anchor is the best candidate of its own image, or else the best candidate, with score p.
-    Positives have at least p. Negatives are captions of other images below ``p - margin``.
+    Let p be the score of the best candidate of the anchor's image, or of the best candidate if there is none. Positives
+    have a score of at least p. Negatives are captions of other images with a score below ``p - margin``.
 
-    `scores`: (A, W) float64; NaN for what is no candidate, which has 0. `own`: (A, W); captions of the anchor's image.
+    `scores`: (A, W) float64; NaN gives 0. `own`: (A, W) bool; captions of the anchor's image.
     """
     of_image = np.fmax.reduce(np.where(own, scores, np.nan), axis=1, keepdims=True)
     best = np.where(np.isnan(of_image), np.fmax.reduce(scores, axis=1, keepdims=True), of_image)
@@ -122,21 +122,21 @@ def sides(scores: Scores, own: NDArray[np.bool_], margin: float) -> NDArray[np.i
 
 
 class SamplesExport(Export[S]):
-    """Files ``data/SPLIT-00000-of-000NN``, each of them drawn with its own anchors and generator."""
+    """Files ``data/SPLIT-00000-of-000NN``, each sampled with its own anchors and random generator."""
 
     neighbours_of = "captions"
-    least = 2
-    """Captions that a split must have."""
+    minimum = 2
+    """Minimum number of captions of a split."""
     candidates = 8
-    """Candidates that are scored for each row."""
+    """Number of candidates to score per row."""
 
     @override
     def check(self, inputs: ExportInputs) -> None:
         # Captions are compared with captions, so the label must score single references.
         inputs.source.check_pooling("first")
         for split, rows in inputs.splits.items():
-            if len(rows) < self.least:
-                message = f"{len(rows)} captions are too few to draw from; {self.least} are needed"
+            if len(rows) < self.minimum:
+                message = f"{len(rows)} captions are too few for sampling; at least {self.minimum} are needed"
                 raise UsageError(message, where=split)
 
     @override
@@ -153,19 +153,19 @@ class SamplesExport(Export[S]):
                 self.write_file(work, name, pool, anchors, rng)
         written = {split: sum(map(_rows_of, (work.folder / "data").glob(f"{split}-*"))) for split in inputs.splits}
         if not any(written.values()):
-            todo = "Use fewer negatives, a smaller margin, or a label with neighbours."
-            raise CheckError("no caption has a positive and negatives of other texts", where=inputs.split, todo=todo)
+            hint = "Use fewer negatives, a smaller margin, or a label with neighbours."
+            raise CheckError("no caption has a positive and negatives of other texts", where=inputs.split, hint=hint)
         for split in (split for split, rows in written.items() if rows < params.count):
-            text = "the others repeat a row, or lack positives or negatives of other texts among their candidates"
+            text = "the others are duplicates, or have no positives or negatives with other texts"
             inputs.runtime.progress.note(f"{split}: {written[split]:,} of {params.count:,} rows; {text}")
         work.metadata["written"] = written
 
     @abstractmethod
     def write_file(self, work: Work, name: str, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> None:
-        """Write one file, drawn for some anchors. `name`: without its ending."""
+        """Sample one file for the given anchors and write it. `name`: without suffix."""
 
     def sides(self, scores: Scores, own: NDArray[np.bool_]) -> NDArray[np.int8]:
-        """Return positives and negatives among candidates by the margins of the format."""
+        """Return positives and negatives with the margin of the parameters; see the function `sides`."""
         return sides(scores, own, self.params.margin)
 
 
@@ -178,7 +178,7 @@ def _rows_of(path: Path) -> int:
 
 
 class TablesExport(SamplesExport[S]):
-    """Parquet files. Ids follow the columns that sentence-transformers reads, in columns of their own."""
+    """Parquet files. Id columns come after the columns that sentence-transformers reads."""
 
     @override
     def write_file(self, work: Work, name: str, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> None:
@@ -186,19 +186,19 @@ class TablesExport(SamplesExport[S]):
 
     @abstractmethod
     def draw(self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> pa.Table:
-        """Return the table of one file, drawn for some anchors."""
+        """Sample the table of one file for the given anchors."""
 
 
 class PairsExport(TablesExport[ExportSamplesParams]):
-    """Columns sentence1, sentence2 and score, and the ids caption_id1 and caption_id2."""
+    """Parquet files with columns sentence1, sentence2, score, caption_id1 and caption_id2."""
 
     @override
     def draw(self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> pa.Table:
         rows, scores, own = pool.candidates(anchors, self.candidates, rng)
-        # Only captions of other images within the margin of the positive are neither alike nor different.
+        # Drop captions of other images within the margin: they are neither similar nor different.
         kept = ~np.isnan(scores) & (own | (self.sides(scores, own) != 0))
         left, right, scores = np.repeat(anchors, kept.sum(axis=1)), rows[kept], scores[kept]
-        # A pair of texts is drawn once, in one of its two orders.
+        # Each unordered pair of texts is used once.
         one, other = pool.text[left], pool.text[right]
         keys = np.minimum(one, other) * (len(pool.corpus) + 1) + np.maximum(one, other)
         first = np.sort(np.unique(keys, return_index=True)[1])
@@ -209,10 +209,10 @@ class PairsExport(TablesExport[ExportSamplesParams]):
 
 
 def draw_from_bins(scores: Scores, bins: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw equally many scores from each bin of equal width between the least and the largest score.
+    """Draw the same number of scores from each of `bins` bins of equal width over the range of the scores.
 
-    `scores`: (N,) float64. Returns (min(N, count),) int64: indices of the drawn scores, in random order. Bins that hold
-    fewer than their share give all of theirs, and the others share the rest.
+    `scores`: (N,) float64. Returns (min(N, count),) int64: indices of the drawn scores in random order. If a bin has
+    too few scores, all of them are taken, and the other bins contribute more.
     """
     if not len(scores):
         return np.empty(0, np.int64)
@@ -223,7 +223,7 @@ def draw_from_bins(scores: Scores, bins: int, count: int, rng: np.random.Generat
     members = [order[number[order] == b] for b in range(bins)]
     shares = np.zeros(bins, np.int64)
     remaining = min(count, len(scores))
-    # Smallest bins first: their shortfall is divided among the bins that are still to come.
+    # In ascending order of size, so that the shortfall of small bins is divided among the larger ones.
     for position, b in enumerate(np.argsort([len(group) for group in members], kind="stable").tolist()):
         shares[b] = min(len(members[b]), -(-remaining // (bins - position)))
         remaining -= shares[b]
@@ -232,37 +232,37 @@ def draw_from_bins(scores: Scores, bins: int, count: int, rng: np.random.Generat
 
 
 def ranked(rows: Rows, texts: NDArray[np.int64], scores: Scores, side: NDArray[np.int8]) -> NDArray[np.int64]:
-    """Return the indices of the positives and negatives of one anchor by falling score, each text once.
+    """Return the indices of the positives and negatives of one anchor in descending order of score, each text once.
 
-    `rows`, `texts`, `scores`, `side`: (N,); its candidates.
+    `rows`, `texts`, `scores`, `side`: (N,); candidates of the anchor.
     """
     usable = np.flatnonzero(side)
-    # np.unique sorts by text: equal texts keep their first index.
+    # Keep the first candidate of each text.
     usable = usable[np.unique(texts[usable], return_index=True)[1]]
     return usable[np.lexsort((rows[usable], -scores[usable]))]
 
 
 class TuplesExport(TablesExport[ExportTuplesParams]):
-    """Columns anchor, positive, negative_1, ..., scores, and an id of each text: anchor_id, positive_id, ..."""
+    """Parquet files with columns anchor, positive, negative_1, ..., scores, anchor_id, positive_id, ..."""
 
     def __init__(self, params: ExportTuplesParams) -> None:
         super().__init__(params)
-        self.least = params.negatives + 2
+        self.minimum = params.negatives + 2
 
     @override
     def draw(self, pool: CandidatePool, anchors: Rows, rng: np.random.Generator) -> pa.Table:
         count = self.params.negatives
-        # A third of the candidates is random, and hardly anything else is sure to be a negative.
+        # A third of the candidates are random captions, and only these are reliable negatives.
         rows, scores, own = pool.candidates(anchors, max(self.candidates, 3 * (count + 1)), rng)
         drawn = dict[bytes, tuple[list[int], Scores]]()
         for anchor, near, values, side in zip(anchors.tolist(), rows, scores, self.sides(scores, own), strict=True):
             order = ranked(near, pool.text[near], values, side)
             negatives = order[side[order] < 0]
             if len(negatives) >= count:
-                chosen = [order[0], *(rng.choice(group) for group in np.array_split(negatives, count))]
-                members = [anchor, *near[chosen].tolist()]
-                # A small split has the same texts several times.
-                drawn.setdefault(pool.text[members].tobytes(), (members, values[chosen]))
+                index = [order[0], *(rng.choice(group) for group in np.array_split(negatives, count))]
+                members = [anchor, *near[index].tolist()]
+                # In a small split, the same texts can be drawn several times.
+                drawn.setdefault(pool.text[members].tobytes(), (members, values[index]))
         names = ["anchor", "positive", *(f"negative_{i}" for i in range(1, count + 1))]
         texts = np.array([rows for rows, _ in drawn.values()], np.int32).reshape(-1, count + 2).T
         flat = pa.array(np.array([values for _, values in drawn.values()], np.float32).reshape(-1))

@@ -1,6 +1,6 @@
 """Precomputed batches: a seeded list of batches with their exact blocks of relevance.
 
-Batches, ids, `batches.json` and their size are known before any pair is scored.
+The batches, ids, `batches.json` and the total size are determined before any pair is scored.
 """
 
 from __future__ import annotations
@@ -40,34 +40,34 @@ from relabel_train.samplers import (
     quantile_levels,
 )
 
-_SHARD = 64 << 20  # target size of a shard in bytes of blocks
-_PAIRS = 1 << 18  # pairs of a shard of a source that scores pair by pair
-_SHARDS = 256  # a reader keeps every shard open, and systems allow a process 1024 files
-_SHARES = (0.1, 0.5, 0.9)  # of all neighbours: those that reach each threshold of graded batches
+_SHARD = 64 << 20  # target size of the blocks of a shard in bytes
+_PAIRS = 1 << 18  # target number of pairs of a shard, if the source scores pair by pair
+_SHARDS = 256  # maximum number: a reader keeps all shards open, and a process may open 1024 files by default
+_SHARES = (0.1, 0.5, 0.9)  # shares of all neighbours that reach the thresholds of graded batches
 MAX_BYTES = 100 << 30
-"""Size of the largest export; a larger plan is a mistake in its number of epochs, and fills a disk."""
+"""Maximum size of an export. A larger one is probably a mistake in the number of epochs and would fill the disk."""
 DEPTH = 100
-"""Nearest captions of an item that graded batches and batches of images consider, or all if there are fewer."""
-_SPARE = 15  # nearest captions beyond those that are drawn: some are of the anchor's own image
+"""Maximum number of nearest captions that graded batches and batches of images consider per item."""
+_SPARE = 15  # additional nearest captions, because some belong to the anchor's image
 
 
 def batches_per_shard(batch_size: int, batches: int, pairwise: bool, shard_bytes: int = _SHARD) -> int:
-    """Return the batches of shards of `shard_bytes` or of `_PAIRS` pairs, or of larger ones to stay below 256."""
-    most = _PAIRS // batch_size**2 if pairwise else shard_bytes // (4 * batch_size**2)
-    return max(1, most, -(-batches // _SHARDS))
+    """Return the number of batches per shard, for `shard_bytes` or `_PAIRS` pairs per shard and at most 256 shards."""
+    target = _PAIRS // batch_size**2 if pairwise else shard_bytes // (4 * batch_size**2)
+    return max(1, target, -(-batches // _SHARDS))
 
 
 @dataclass(frozen=True, eq=False)
 class BatchesWork:
-    """Work on precomputed batches: one task per shard of blocks.
+    """Work on precomputed batches, with one task per shard of blocks.
 
-    `label`, `split`: the label whose relevance is planned, and the split whose captions are used.
-    `neighbours_label`: the label whose neighbours decide which captions share a batch.
+    `label`, `split`: label that computes the blocks, and split of the captions.
+    `neighbours_label`: label of the neighbours that the sampler uses.
     `rows`: rows of the split, of complete images.
     `failed`: (F,) int32; rows that the source could not encode.
-    `neighbours`: takes `most` and `least` (see `read_neighbours`) and opens the neighbours, if the sampler needs them.
+    `neighbours`: opens the neighbours if the sampler needs them; takes `maximum` and `minimum` (see `read_neighbours`).
     `open_relevance`: opens the label; called once per worker, when first needed.
-    `most_bytes`: largest size of all blocks. `shard_bytes`: that of a shard.
+    `most_bytes`: maximum total size of the blocks. `shard_bytes`: target size of a shard.
     """
 
     corpus: Corpus
@@ -93,14 +93,14 @@ class BatchesWork:
 
     @property
     def of_images(self) -> bool:
-        """True if a batch consists of images, each of which its first caption stands for."""
+        """True if a batch consists of images, each represented by its first caption."""
         return self.params.items == "images"
 
     @cached_property
     def captions(self) -> Captions:
-        """Captions that may be in a batch: those whose relevance is a number (see `mark_usable`)."""
+        """Captions that may be in a batch, because their relevance is not NaN (see `mark_usable`)."""
         image, start = self.corpus.image[self.rows.start : self.rows.stop], self.rows.start
-        # Failures of other splits, which the encoding may also cover, do not count.
+        # The encoding may cover other splits; ignore their failed rows.
         positions = self.failed[(self.failed >= start) & (self.failed < self.rows.stop)] - start
         usable = mark_usable(image, positions, None if self.pooling == "first" else REFERENCES)
         if self.of_images:
@@ -111,22 +111,22 @@ class BatchesWork:
     def sampler(self) -> Sampler:
         """Sampler that draws the batches."""
         params, captions, size = self.params, self.captions, self.params.size
-        given: dict[str, Any] = {"seed": params.seed, "drop_last": params.drop_last}
+        options: dict[str, Any] = {"seed": params.seed, "drop_last": params.drop_last}
         try:
             if params.sampler == "random":
-                return RandomBatchSampler(captions, size, **given, one_caption_an_image=params.one_caption_an_image)
+                return RandomBatchSampler(captions, size, **options, one_caption_an_image=params.one_caption_an_image)
             graded = params.sampler == "graded"
             depth = DEPTH if graded or self.of_images else (params.nearest or params.k) + _SPARE
             table = self.neighbours(depth, 1 if graded else params.k)
-            # The label is opened once a batch is drawn.
+            # Opened lazily, when the first batch is drawn.
             near = (
                 ImageNeighbours(self.corpus, table, lambda: self.relevance, self.pooling) if self.of_images else table
             )
-            given["depth"] = table.width
+            options["depth"] = table.width
             if not graded:
-                return NeighbourBatchSampler(captions, near, size, **given, k=params.k, nearest=params.nearest)
+                return NeighbourBatchSampler(captions, near, size, **options, k=params.k, nearest=params.nearest)
             levels = quantile_levels(captions, near, _SHARES, depth=table.width, seed=params.seed)
-            return GradedBatchSampler(captions, near, size, **given, levels=levels)
+            return GradedBatchSampler(captions, near, size, **options, levels=levels)
         except ValueError as error:
             raise UsageError(str(error), where="export.batches") from error
 
@@ -138,14 +138,14 @@ class BatchesWork:
         # A sampler draws the same number of batches in every epoch.
         count = min(len(sampler), params.batches_per_epoch or len(sampler))
         if not count:
-            message = f"{len(sampler.captions)} {params.items} fill no batch of {size}"
-            todo = "Use a smaller batch_size, or keep the last batch with drop_last: false."
-            raise UsageError(message, where="export.batches", todo=todo)
+            message = f"{len(sampler.captions)} {params.items} are too few for a batch of {size}"
+            hint = "Use a smaller batch_size, or keep the incomplete last batch with drop_last: false."
+            raise UsageError(message, where="export.batches", hint=hint)
         total = count * params.epochs
         if block_bytes(total, size) > self.most_bytes:
             message = f"{total:,} batches of {size} take {block_bytes(total, size) / 1e9:,.3f} GB"
-            todo = "Use fewer --epochs or --batches-per-epoch, or a lookup, which is smaller."
-            raise UsageError(message, where="export.batches", todo=todo)
+            hint = "Use fewer --epochs or --batches-per-epoch, or a lookup, because it is smaller."
+            raise UsageError(message, where="export.batches", hint=hint)
         each = batches_per_shard(size, total, self.source.is_pairwise(), self.shard_bytes)
         return BatchesDescription(
             label=self.label,
@@ -171,7 +171,7 @@ class BatchesWork:
 
     @cached_property
     def batches(self) -> Rows:
-        """Rows of all batches, (n, B) int32; -1 where a batch is short."""
+        """Rows of all batches, (n, B) int32; incomplete batches are padded with -1."""
         batches, number = np.full((self.about.batches, self.about.batch_size), -1, np.int32), 0
         for epoch, count in enumerate(self.about.epochs):
             for rows in self.sampler.epoch(epoch)[:count]:
@@ -180,10 +180,10 @@ class BatchesWork:
         return batches
 
     def describe(self, cost: Cost | None = None) -> str:
-        """Return the size of the batches and their typical time on 2 cores."""
+        """Describe the number and size of the batches, the pairs to score, and the typical time on 2 cores."""
         count, size, first = self.about.batches, self.about.batch_size, self.batches[0]
         references, _ = self._reference_sets(rows := first[first >= 0])
-        # Every caption of an image is scored.
+        # For images, all of their captions are scored.
         rows = references.rows if self.of_images else rows
         scored = count * size * (len(rows) if self.of_images else size)
         if self.source.is_pairwise():
@@ -194,8 +194,8 @@ class BatchesWork:
         return f"{count:,} batches of {size}, {space}, {scored:,} pairs to score{time}"
 
     def steps(self, work: Work) -> Steps:
-        """Write the files that need no scores; yield the blocks."""
-        # The process that comes first draws the batches; workers would open the neighbours for it.
+        """Write the files without scores, then yield the step of the blocks."""
+        # Only the first process draws the batches, so workers need not open the neighbours.
         if not work.done(NAME):
             for name, array in self._index_arrays().items():
                 write_array(work, name, array)
@@ -211,10 +211,10 @@ class BatchesWork:
         work.metadata |= {name: value for name, value in facts.items() if name not in ("kind", "format", "fingerprint")}
 
     def _index_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays that are written before any block, by file name (see `relabel_train.precomputed`)."""
+        """Return the arrays of rows, images and ids by file name (see `relabel_train.precomputed`)."""
         corpus, rows, batches = self.corpus, self.rows, self.batches
         captions = Ids.of(corpus.caption_ids[rows.start : rows.stop]).arrays("caption_ids")
-        # Images are numbered in row order, so those of a split are consecutive.
+        # Images are numbered in row order, so the images of a split are consecutive.
         images = Ids.of(corpus.image_ids[slice(*self.about.images)]).arrays("image_ids")
         image_of_row = np.where(batches < 0, np.int32(-1), corpus.image[np.maximum(batches, 0)])
         return {"rows": batches, "images": image_of_row} | captions | images
@@ -225,29 +225,29 @@ class BatchesWork:
         save_pieces(path, "<f4", (len(batches), size, size), self._blocks(batches))
 
     def _blocks(self, batches: Rows) -> Iterator[NDArray[np.float32]]:
-        """Yield the blocks of some batches, (1, B, B) each, of exact scores; a short batch is padded with zeros."""
+        """Yield the blocks of exact scores of the given batches, (1, B, B) each; padding is zero."""
         size = batches.shape[1]
         for padded in batches:
             rows = padded[padded >= 0]
-            references, own = self._reference_sets(rows)
+            references, inverse = self._reference_sets(rows)
             if self.of_images:
-                scores = block_of_sets(self.relevance, references, references, self.pooling)[:, own]
+                scores = block_of_sets(self.relevance, references, references, self.pooling)[:, inverse]
             else:
                 scores = block_of_pairs(self.relevance, references, rows, self.pooling)
             block = np.zeros((1, size, size), np.float32)
-            # Captions of one image have one row of scores.
-            block[0, : len(rows), : len(rows)] = scores[own]
+            # Captions of the same image have equal rows of scores.
+            block[0, : len(rows), : len(rows)] = scores[inverse]
             yield block
             self.progress.advance(1)
 
     def _reference_sets(self, rows: Rows) -> tuple[References, NDArray[np.intp]]:
-        """Return the distinct reference sets of captions, and which one is that of each caption."""
+        """Return the distinct reference sets of captions, and the index of each caption's set."""
         if self.pooling == "first":
             return References.single(rows), np.arange(len(rows))
-        images, own = np.unique(self.corpus.image[rows], return_inverse=True)
-        return self.corpus.references(images), own
+        images, inverse = np.unique(self.corpus.image[rows], return_inverse=True)
+        return self.corpus.references(images), inverse
 
 
 def block_bytes(batches: int, size: int) -> int:
-    """Return the bytes of all blocks."""
+    """Return the total size of the blocks in bytes."""
     return 4 * batches * size**2

@@ -1,7 +1,8 @@
-"""SCAN's files for the repositories that read them: captions and ids by line, and dense blocks.
+"""Files in SCAN's format: captions and ids by line, and dense blocks.
 
 SCAN (Lee et al., ECCV 2018), VSE-infinity, SGRAF, NAAF and CHAN read `SPLIT_caps.txt`, one caption per line, and
-identify a caption by its line number. An image has five consecutive lines, unless there are as many images as captions.
+identify captions by line number. They expect five consecutive lines per image, or one if there are as many images as
+captions.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ _CELLS = 1 << 22  # scores in memory
 class ScanExport(Export[ExportScanParams]):
     """Per split: `SPLIT_caps.txt`, `SPLIT_ids.txt`, `SPLIT_rows.npy`, `SPLIT_caption_ids.txt`, `SPLIT_relevance.npy`.
 
-    The splits are named `train`, `dev` and `test`, or `testall` if the test split has more than 1,000 images. Line i
-    of the captions has row i of `SPLIT_rows.npy` and line i of `SPLIT_caption_ids.txt`. Image ids have no prefix.
-    `SPLIT_relevance.npy` holds images as rows and lines as columns.
+    The splits are named `train`, `dev` and `test`, or `testall` if the test split has more than 1,000 images. Line i of
+    the captions corresponds to row i of `SPLIT_rows.npy` and line i of `SPLIT_caption_ids.txt`. Image ids have no
+    prefix. `SPLIT_relevance.npy` has images as rows and lines as columns.
     """
 
     small_test = 1000
-    """Images of Flickr30K's test split. SCAN's files name a larger one `testall`."""
+    """Number of images in Flickr30K's test split. In SCAN's files, larger test splits are named `testall`."""
     most_bytes = 4 << 30
-    """Size of the largest block, which a loader reads completely."""
+    """Maximum size of a block. Loaders read blocks completely."""
 
     @override
     def check(self, inputs: ExportInputs) -> None:
@@ -46,21 +47,21 @@ class ScanExport(Export[ExportScanParams]):
             if len(few):
                 example = inputs.corpus.image_ids[images.start + int(few[0])]
                 message = f"{len(few):,} images of {split} have fewer than {per_image} captions; first {example}"
-                raise UsageError(message, todo="Write all captions with --captions-per-image 0.")
+                raise UsageError(message, hint="Write all captions with --captions-per-image 0.")
             if self.params.block:
                 self._check_block(inputs, split, len(images), per_image * len(images) or len(rows))
 
     def _check_block(self, inputs: ExportInputs, split: str, images: int, lines: int) -> None:
-        """Raise if a block is too large or takes a score of every pair."""
-        todo = "Leave it out with --no-block: `lookup.at_lines` gives the labels of a batch."
+        """Raise if a block is too large, or if the source would have to score every pair."""
+        hint = "Leave it out with --no-block; `lookup.at_lines` returns the labels of a batch."
         size = 4 * images * lines
         if size > self.most_bytes:
             message = f"the block of {split} takes {size / 2**30:,.1f} GiB ({images:,} images, {lines:,} captions)"
-            raise UsageError(message, todo=todo)
+            raise UsageError(message, hint=hint)
         if inputs.source.is_pairwise():
             message = f"{inputs.label} scores pair by pair; a block has {images * lines:,} pairs"
             command = f"`relabel export batches --label {inputs.label}`"
-            raise UsageError(message, todo=f"Leave it out with --no-block, and use precomputed batches: {command}.")
+            raise UsageError(message, hint=f"Leave it out with --no-block, and use precomputed batches: {command}.")
 
     @override
     def write(self, inputs: ExportInputs, work: Work) -> None:
@@ -69,10 +70,10 @@ class ScanExport(Export[ExportScanParams]):
             images, lines = corpus.images_of(rows), line_rows(corpus, rows, per_image)
             name = "testall" if split == "test" and len(images) > self.small_test else _NAMES.get(split, split)
             texts = corpus.table.take(lines)
-            # A line break inside a caption would shift all later lines.
+            # A line break inside a caption would shift all following lines.
             _write_lines(work, f"{name}_caps.txt", [" ".join(text.split()) for text in texts["text"].to_pylist()])
-            # The loaders read image ids as numbers.
-            ids = [one.removeprefix(f"{corpus.namespace}:") for one in texts["image_id"].to_pylist()]
+            # The loaders parse image ids as numbers.
+            ids = [image_id.removeprefix(f"{corpus.namespace}:") for image_id in texts["image_id"].to_pylist()]
             _write_lines(work, f"{name}_ids.txt", ids[:: per_image or 1])
             _write_lines(work, f"{name}_caption_ids.txt", texts["caption_id"].to_pylist())
             write_array(work, f"{name}_rows", lines)
@@ -85,7 +86,7 @@ class ScanExport(Export[ExportScanParams]):
 
 
 def line_rows(corpus: Corpus, rows: range, captions_per_image: int) -> NDArray[np.int32]:
-    """Return the corpus row of every line: the first captions of each image, all for 0."""
+    """Return the corpus row of every line: the first captions of each image, or all captions for 0."""
     if captions_per_image == 0:
         return np.arange(rows.start, rows.stop, dtype=np.int32)
     images = corpus.images_of(rows)
@@ -100,7 +101,7 @@ def _write_lines(work: Work, name: str, lines: list[str]) -> None:
 
 
 def _block_pieces(inputs: ExportInputs, images: range, lines: NDArray[np.int32]) -> Iterator[NDArray[Any]]:
-    """Yield the rows of a block, some images at a time."""
+    """Yield a block in pieces of several images."""
     relevance = inputs.open_relevance()
     with inputs.runtime.progress.bar(f"block of {inputs.label}", len(images), "images") as bar:
         for part in part_ranges(images, max(1, _CELLS // len(lines))):

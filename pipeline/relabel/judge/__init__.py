@@ -12,33 +12,33 @@ from relabel.datasets.cxc import TASKS, Task
 from relabel.datasets.evaluation_sets import Statistic
 
 GATE_TOP = 100
-"""Candidates that a source which scores pair by pair re-ranks: a metric reads at most the first 50."""
+"""Number of candidates that a source with pairwise scores re-ranks. Metrics read at most the first 50."""
 
 
 class JudgeParams(Parameters):
-    """Parameters of the judgement."""
+    """Parameters of the comparison with human judgements."""
 
     split: Annotated[Literal["test", "val"], BeforeValidator(named_split)] = Field(
-        "test", description="CxC split; ECCV Caption only has test."
+        "test", description="CxC split; ECCV Caption has only test."
     )
     tasks: tuple[Task, ...] = Field(
-        TASKS, min_length=1, description="Tasks of CxC that labels are judged on.", json_schema_extra=SET_ONLY
+        TASKS, min_length=1, description="Tasks of CxC on which labels are judged.", json_schema_extra=SET_ONLY
     )
     leave_one_out: bool = Field(
         False,
-        description="Leave the judged caption out of its own image's references; the papers keep it (SITS).",
+        description="SITS: remove the judged caption from its image's references; the papers keep it.",
         json_schema_extra=SET_ONLY,
     )
     ties: Literal["pessimistic", "row"] = Field(
         "pessimistic",
-        description="ECCV: among ties (within 1e-5 of the range) the query's own pair comes first, then "
+        description="ECCV: order of ties (within 1e-5 of the range): the query's own pair first, then "
         "non-positive items; or the order of the corpus.",
         json_schema_extra=SET_ONLY,
     )
     resamples: int = Field(
-        1000, ge=0, le=1_000_000, description="Bootstrap resamples of the 95% intervals; 0 for none."
+        1000, ge=0, le=1_000_000, description="Bootstrap resamples for the 95% intervals; 0 for no intervals."
     )
-    seed: Seed = Field(0, description="Seed of the bootstrap and of the draws.", json_schema_extra=SET_ONLY)
+    seed: Seed = Field(0, description="Seed of the bootstrap and of sampling.", json_schema_extra=SET_ONLY)
     statistic: Statistic = Field(
         "pearson",
         description="Statistic of a file of judgements (`correlate --on FILE`).",
@@ -46,6 +46,6 @@ class JudgeParams(Parameters):
     )
     gate: str | None = Field(
         None,
-        description="Label that selects the 100 candidates a pairs source (meteor) re-ranks on ECCV Caption; "
-        "without, it is not ranked.",
+        description="Label that selects the 100 candidates that a pairs source (meteor) re-ranks on ECCV Caption; "
+        "without a gate, it is not ranked.",
     )

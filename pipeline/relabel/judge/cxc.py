@@ -1,14 +1,14 @@
-"""Relevance of CxC's human-judged pairs, by the papers' protocol (SAM, WACV 2022; BCLS, arXiv 2210.11319).
+"""Relevance of the pairs that people judged in CxC, by the protocol of SAM (WACV 2022) and BCLS (arXiv 2210.11319).
 
-SITS (caption c, image i): r(V_i, c), the references being the first five captions of i. c itself stays among them where
-i is its own image, as in both papers, which makes the all-pairs figure high (CIDEr-D: 0.74, without c 0.43).
+SITS (caption c, image i): r(V_i, c), with the first five captions of i as references V_i. If i is the image of c, the
+references include c, as in both papers. This raises the figure over all pairs (CIDEr-D: 0.74; 0.43 without c).
 
-STS (captions c, d): r with c as the only reference and d as the candidate; the mean of both orders where the source is
-not symmetric.
+STS (captions c, d): r with c as the only reference and d as the candidate. If the source is not symmetric, the mean of
+both orders.
 
-SIS (images a, b): the references of b against those of a (`Relevance.set_pairs`). As a rule every caption of b against
-the reference set of a, then pooled over the captions of b as over the references: max for `max`, mean for `mean` and
-`set`, the first alone for `first`. The mean of both orders where the source is not symmetric.
+SIS (images a, b): the references of b against those of a (`Relevance.set_pairs`). Most sources score every caption of b
+against the references of a and pool over the captions of b as over references: the maximum for `max`, the mean for
+`mean` and `set`, the first caption for `first`. If the source is not symmetric, the mean of both orders.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from relabel.sources.judged import find_items
 from relabel.sources.relevance import Relevance
 from relabel.store.workdir import Work
 
-_BATCH = 8192  # pairs between two advances of the bar
+_BATCH = 8192  # pairs between two updates of the progress bar
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredPairs:
     """Judged pairs of a task and their relevance.
 
-    `relevance`: (P,) float64; NaN where `missing` has the reason.
-    `cluster`: (P,) int; image under which a pair is resampled, -1 where it is unknown: SITS the image, STS the left
-        caption's image, SIS the left image.
+    `relevance`: (P,) float64; NaN if there is none, with the reason in `missing`.
+    `cluster`: (P,) int; image by which a pair is resampled, or -1 if unknown: the image (SITS), the image of the left
+        caption (STS) or the left image (SIS).
     """
 
     human: HumanScores
@@ -56,7 +56,7 @@ class ScoredPairs:
         return np.array(self.human.method)
 
     def subset(self, name: str) -> NDArray[np.bool_]:
-        """Return the mask of a subset's pairs: "all" or a sampling method."""
+        """Return the mask of the pairs of a subset: "all" or a sampling method."""
         return np.full(len(self.human), True) if name == ALL else np.asarray(self.method == name)
 
     @property
@@ -65,7 +65,7 @@ class ScoredPairs:
         return ~np.isnan(self.relevance)
 
     def table(self) -> pa.Table:
-        """Return the pairs as a table: `relevance` is null where `missing` says why, and so is an unknown `cluster`."""
+        """Return the pairs as a table. A missing `relevance` and an unknown `cluster` are null."""
         human = self.human
         columns = {
             "left": human.left,
@@ -80,8 +80,8 @@ class ScoredPairs:
 
     @classmethod
     def of(cls, task: Task, split: JudgedSplit, table: pa.Table) -> ScoredPairs:
-        """Read a table that `table` returned."""
-        # A dictionary's values are turned into Python's one by one, ten times as slowly as texts.
+        """Convert a table from `table` back to pairs."""
+        # Arrow converts dictionary values to Python ten times as slowly as strings.
         texts = (table[n].cast(pa.string()).to_pylist() for n in ("left", "right", "method", "missing"))
         left, right, method, missing = texts
         human = HumanScores(task, split, left, right, table["human"].to_numpy(), method)
@@ -100,10 +100,10 @@ def score_cxc(
     leave_one_out: bool = False,
     tasks: Sequence[Task] = TASKS,
 ) -> None:
-    """Write the relevance of every judged pair: `sts-00000-of-00001.parquet`, ....
+    """Score all judged pairs of CxC and write them to `sts-00000-of-00001.parquet`, ....
 
-    `relevance`: the opened label, with its `pooling`. `symmetric`: whether its source is. `leave_one_out`: SITS: leave
-    the judged caption out of its own image's references.
+    `relevance`: the opened label, with its `pooling`. `symmetric`: True if its source is symmetric. `leave_one_out`:
+    for SITS, remove the judged caption from its image's references.
     """
     scorer = _Scorer(corpus, relevance, symmetric, leave_one_out)
 
@@ -117,27 +117,27 @@ def score_cxc(
 def score_at_once(
     corpus: Corpus, relevance: Relevance, split: JudgedSplit, progress: Progress = SILENT, leave_one_out: bool = False
 ) -> dict[Task, ScoredPairs]:
-    """Score every judged pair, in both orders, by one call of `Relevance.pairs` per task and order."""
+    """Score all judged pairs in both orders, with one call of `Relevance.pairs` per task and order."""
     scorer = _Scorer(corpus, relevance, False, leave_one_out)
     return {task: _score(scorer, human_scores(task, split), progress, batch=1 << 31) for task in TASKS}
 
 
 def read_cxc(folder: Path, split: JudgedSplit) -> dict[Task, ScoredPairs]:
-    """Read the pairs that `score_cxc` wrote, by task, in the order of the human scores."""
+    """Read the pairs that `score_cxc` wrote. Returns them by task, in the order of the human scores."""
     paths = {task: folder / _file(task) for task in TASKS}
     return {task: ScoredPairs.of(task, split, pq.read_table(path)) for task, path in paths.items() if path.exists()}
 
 
 def sibling_std(folder: Path) -> float | None:
-    """Return the standard deviation of relevance over STS pairs of two captions of one image; None without such pairs.
+    """Return the standard deviation of relevance over STS pairs within an image, or None if there are no such pairs.
 
-    BCLS sets alpha to it (arXiv 2210.11319). `folder`: where `score_cxc` wrote.
+    BCLS (arXiv 2210.11319) uses it as alpha. `folder`: output folder of `score_cxc`.
     """
     if not (path := folder / _file("sts")).exists():
         return None
     method, relevance = pq.read_table(path, columns=["method", "relevance"]).columns
-    own = relevance.filter(pc.equal(method.cast(pa.string()), METHODS["sts"][0])).drop_null()
-    return float(np.std(own.to_numpy())) if len(own) else None
+    siblings = relevance.filter(pc.equal(method.cast(pa.string()), METHODS["sts"][0])).drop_null()
+    return float(np.std(siblings.to_numpy())) if len(siblings) else None
 
 
 def _file(task: Task) -> str:
@@ -146,7 +146,7 @@ def _file(task: Task) -> str:
 
 @dataclass(frozen=True)
 class _Scorer:
-    """Relevance of pairs by the protocol of this module. Arguments are encoded rows and images of the corpus."""
+    """Relevance of pairs by the protocol of this module. Arguments are encoded rows or image numbers of the corpus."""
 
     corpus: Corpus
     relevance: Relevance
@@ -157,7 +157,7 @@ class _Scorer:
         if task == "sits":
             return self.sits(left, right)
         forward = self.one_order(task, left, right)
-        # The human score of such a pair has no direction, so neither has its relevance.
+        # People scored these pairs without a direction.
         return forward if self.symmetric else (forward + self.one_order(task, right, left)) / 2
 
     def one_order(self, task: Task, left: Rows, right: Rows) -> Scores:
@@ -169,7 +169,7 @@ class _Scorer:
         references = self.corpus.references(images)
         if not self.leave_one_out:
             return self.relevance.pairs(references, captions)
-        # Without the judged caption, an image of one caption has no references, and its pair no score.
+        # An image with only the judged caption is left without references, and the pair gets NaN.
         remaining = references.rows != np.repeat(captions, np.diff(references.indptr))
         sizes = np.add.reduceat(remaining, references.indptr[:-1], dtype=np.int64)
         scored = sizes > 0
@@ -181,7 +181,7 @@ class _Scorer:
 
 
 def _score(scorer: _Scorer, human: HumanScores, progress: Progress, batch: int = _BATCH) -> ScoredPairs:
-    """Score the judged pairs of a task, in batches."""
+    """Score the judged pairs of a task in batches."""
     corpus, relevance = scorer.corpus, scorer.relevance
     kinds = SIDES[human.task]
     (left, why_left), (right, why_right) = (
@@ -195,19 +195,19 @@ def _score(scorer: _Scorer, human: HumanScores, progress: Progress, batch: int =
             chosen = complete[a : a + batch]
             scores[chosen] = scorer.score(human.task, left[chosen], right[chosen])
             bar.advance(len(chosen))
-    # A source may have no score for a complete pair, for example where no reference remains.
+    # A source may return NaN for an encoded pair, for example if no reference remains.
     for i in np.flatnonzero(np.isnan(scores)):
         missing[i] = missing[i] or "relevance undefined"
-    # The bootstrap resamples images, since the pairs of one image are not independent.
+    # The bootstrap resamples images, because the pairs of one image are not independent.
     owner, kind = (right, kinds[1]) if human.task == "sits" else (left, kinds[0])
     cluster = np.where(owner < 0, -1, corpus.image[owner]) if kind == "caption" else owner
     return ScoredPairs(human, scores, missing, cluster)
 
 
 def _locate(ids: list[str], kind: Side, corpus: Corpus, relevance: Relevance) -> tuple[Rows, list[str | None]]:
-    """Return rows of captions or numbers of images, -1 where the corpus lacks one, and why an item cannot be scored."""
+    """Return the rows of captions or numbers of images, -1 if missing, and the reasons why items cannot be scored."""
     numbers, encoded = find_items(corpus, kind, ids), relevance.rows
-    # A split is a run of rows of complete images, so an image is encoded where its first caption is.
+    # A split contains only complete images, so an image is encoded if its first caption is.
     first = numbers if kind == "caption" else np.where(numbers < 0, -1, corpus.indptr[:-1][numbers])
     reason: list[str | None] = [None] * len(ids)
     for i in np.flatnonzero((first < encoded.start) | (first >= encoded.stop)):

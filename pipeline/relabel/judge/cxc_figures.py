@@ -1,4 +1,4 @@
-"""Figures of a label's scores of CxC's pairs: coefficients, sampled Spearman correlations and a calibration."""
+"""Figures of a label on CxC's pairs: correlation coefficients, sampled Spearman correlations and calibration points."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from relabel.judge.figures import estimate
 from relabel.judge.report import BASELINE, JudgedLabel, LabelFigures, Record
 
 OWN = ("c2c_cocaption", "c2i_original")
-"""Sampling methods whose pairs are of one image (GT)."""
+"""Sampling methods that pair items of one image (GT)."""
 NON_GT = "c2i_intrasim"
-"""Sampling method of the caption-image pairs of two images."""
+"""Sampling method that pairs captions with other images."""
 SAMPLED: dict[tuple[Task, str], str] = {
     ("sts", ALL): "STS",
     ("sis", ALL): "SIS",
     ("sits", ALL): "SITS all",
     ("sits", NON_GT): "SITS non-GT",
 }
-"""Task and subset of each sampled correlation, with its title."""
+"""Task, subset and title of each sampled correlation."""
 _NAMES: dict[Statistic, tuple[str, str]] = {
     "pearson": ("pearson", ""),
     "spearman": ("spearman", "spearman_"),
     "tau_b": ("kendall", "kendall_"),
 }
-"""Statistic to the name of its figure in records, and what the names of the ends of its interval begin with."""
-_SHOWN = 5  # pairs without a score that a record names
+"""For each statistic, the name of its figure in records, and the prefix of the names of its interval."""
+_SHOWN = 5  # maximum number of pairs without a score that a record names
 _BINS = 20
 DRAWS = 1000
-"""Draws of the sampled Spearman correlation, as in Parekh et al., EACL 2021."""
+"""Number of draws of the sampled Spearman correlation, as in Parekh et al., EACL 2021."""
 
 
 @dataclass(frozen=True, eq=False)
 class PairScores:
     """A label's relevance for the judged pairs of a split, by task.
 
-    `leave_one_out`: whether the judged caption is left out of its own image's references; the papers keep it.
+    `leave_one_out`: True if the judged caption is removed from its image's references; the papers keep it.
     """
 
     about: JudgedLabel
@@ -68,7 +68,7 @@ class PairScores:
 
 def baseline(scored: PairScores) -> PairScores:
     """Return the scores of same_image for the pairs of another label."""
-    # The sampling method says if both items are of one image, so no image ids are needed.
+    # The sampling method tells if both items belong to one image.
     tasks = {
         task: replace(pairs, relevance=np.isin(pairs.method, OWN).astype(np.float64), missing=[None] * len(pairs.human))
         for task, pairs in scored.tasks.items()
@@ -83,7 +83,7 @@ def compare(
 ) -> LabelFigures:
     """Compare a label's scores with the human scores.
 
-    The bootstrap and the draws take the same images and items for every label, so that two labels can be compared.
+    For comparable figures, the bootstrap and the draws use the same images and items for every label.
     """
     jobs = [(task, subset) for task in TASKS if task in scored.tasks for subset in subsets(task)]
     records = []
@@ -103,7 +103,7 @@ def subsets(task: Task) -> tuple[str, ...]:
 
 
 def _agreement(scored: PairScores, task: Task, subset: str, params: JudgeParams, threads: int) -> Record:
-    """Correlate the pairs of a subset. Pairs that were not scored are counted apart, and the first ones are named."""
+    """Correlate the pairs of a subset. Pairs without a score are counted separately, and the first ones are named."""
     pairs, human = scored.tasks[task], scored.tasks[task].human
     in_subset = pairs.subset(subset)
     chosen, missing = in_subset & pairs.scored, np.flatnonzero(in_subset & ~pairs.scored)
@@ -111,27 +111,27 @@ def _agreement(scored: PairScores, task: Task, subset: str, params: JudgeParams,
     record: Record = {"task": task, "split": scored.split, "subset": subset, "n": int(chosen.sum())}
     record |= {"missing": len(missing), "first_missing": "; ".join(first) or None}
     x, y = round_relative(pairs.relevance[chosen]), human.score[chosen]
-    for name, found in estimate(tuple(_NAMES), x, y, pairs.cluster[chosen], params, threads).items():
-        record |= found.record(*_NAMES[name])
+    for name, value in estimate(tuple(_NAMES), x, y, pairs.cluster[chosen], params, threads).items():
+        record |= value.record(*_NAMES[name])
     return record | {"leave_one_out": scored.leave_one_out if task == "sits" else None}
 
 
 def _sampled(scored: PairScores, task: Task, subset: str, draws: int, seed: int) -> Record:
-    # It takes numba, and figures that exist need none of it.
+    # This module imports numba, and figures that exist already do not need it.
     from relabel.judge.rank_bootstrap import SampledSpearman, sampled_spearman
 
     pairs = scored.tasks[task]
     chosen = pairs.subset(subset) & pairs.scored
     human = human_scores(task, scored.split)
-    # SITS pairs are drawn by their image, the others by their left item.
+    # SITS draws pairs by image, the other tasks by the left item.
     units = np.array(human.right if task == "sits" else human.left)[chosen]
-    found = sampled_spearman(pairs.relevance[chosen], pairs.human.score[chosen], units, draws, seed)
-    figures = found._asdict() if found else dict.fromkeys(SampledSpearman._fields)
+    sampled = sampled_spearman(pairs.relevance[chosen], pairs.human.score[chosen], units, draws, seed)
+    figures = sampled._asdict() if sampled else dict.fromkeys(SampledSpearman._fields)
     return {"task": f"{task}_sampled", "split": scored.split, "subset": subset, **figures}
 
 
 def pair_images(human: HumanScores) -> NDArray[np.int64]:
-    """Return the number of an image of each judged pair, (P,): the only one of SITS, else that of the left item."""
+    """Return the image number of each judged pair, (P,): of the image (SITS) or of the left item (STS, SIS)."""
     names = human.right if human.task == "sits" else human.left
     if SIDES[human.task][0] == "caption" and human.task != "sits":
         names = [_image_of(human.split)[i] for i in names]
@@ -140,7 +140,7 @@ def pair_images(human: HumanScores) -> NDArray[np.int64]:
 
 @cache
 def _image_of(split: JudgedSplit) -> dict[str, str]:
-    """Image of every caption of a split: SITS judges each caption with its own image."""
+    """Return the image of every caption of a split. SITS contains each caption with its own image."""
     sits = human_scores("sits", split)
     return {c: i for c, i, method in zip(sits.left, sits.right, sits.method, strict=True) if method != NON_GT}
 
@@ -160,15 +160,14 @@ class Bins(NamedTuple):
 
 
 def bin_pairs(relevance: NDArray[np.float64], human: NDArray[np.float64], bins: int = _BINS) -> Bins:
-    """Cut pairs into bins of equal size by relevance. Pairs of equal relevance share a bin."""
-    # Index, in order of relevance, of the last pair of each bin but the last one; -1 where there are fewer pairs than
-    # bins.
+    """Divide pairs into bins of equal size by relevance. Pairs of equal relevance share a bin."""
+    # Index, in order of relevance, of the last pair of each bin except the last. -1 if there are fewer pairs than bins.
     last = len(relevance) * np.arange(1, bins) // bins - 1
     edges = np.unique(np.sort(relevance)[last[last >= 0]])
-    # A pair that equals an edge belongs to the bin that ends with it, so no tie is divided between two bins.
+    # A pair that equals an edge belongs to the bin below it, so ties stay together.
     index = np.searchsorted(edges, relevance, side="left")
     n = np.bincount(index, minlength=len(edges) + 1)
-    # The last bin is empty where the largest edge is also the largest relevance. Its 0 / 0 is left out below.
+    # If the maximum relevance is also an edge, the last bin is empty, and its mean 0 / 0 is removed below.
     with np.errstate(invalid="ignore"):
         x, mean = (np.bincount(index, v, len(n)) / n for v in (relevance, human))
         variance = np.bincount(index, (human - mean[index]) ** 2, len(n)) / n
@@ -177,9 +176,10 @@ def bin_pairs(relevance: NDArray[np.float64], human: NDArray[np.float64], bins: 
 
 
 def calibration_points(scored: PairScores, bins: int = _BINS) -> Iterator[Record]:
-    """Yield the mean human score at each level of relevance, for pairs of two images; x is `relevance`, y is `human`.
+    """Yield points of mean `relevance` (x) and mean `human` score (y), over pairs of two images.
 
-    `bins`: most levels per task. Pairs of one image are rated high at any relevance and would bend the line.
+    `bins`: maximum number of points per task. Pairs of one image are left out, because people rate them high at any
+    relevance.
     """
     for task, pairs in scored.tasks.items():
         chosen = ~np.isin(pairs.method, OWN) & pairs.scored

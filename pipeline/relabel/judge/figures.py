@@ -1,4 +1,4 @@
-"""Agreement of scores with human judgements: coefficients with their intervals, and the figures of a set of texts."""
+"""Agreement of scores with human judgements: coefficients with intervals, and the figures of a set of texts."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ MEAN = "mean"
 
 
 class Estimate(NamedTuple):
-    """Value of a statistic, at most 1, its 95% interval, and its deviation over draws; None where one is undefined."""
+    """Value of a statistic (at most 1), its 95% interval, and its deviation over draws. None if undefined."""
 
     value: float | None
     interval: Interval | None = None
     deviation: float | None = None
 
     def record(self, name: str, prefix: str) -> Record:
-        """Return the entries of a record; `prefix`: what the names of the ends begin with."""
+        """Return the entries of a record. `prefix`: prefix of the names of the interval's ends."""
         low, high = (self.interval.low, self.interval.high) if self.interval else (None, None)
         return {name: self.value, f"{prefix}low": low, f"{prefix}high": high}
 
@@ -53,10 +53,10 @@ def estimate(
     """Compute correlation coefficients of finite values, with bootstrap intervals over clusters."""
     intervals: dict[str, Interval | None] = {}
     if "pearson" in statistics:
-        # It needs sums alone, so it has a faster bootstrap over the same draws.
+        # Pearson's r needs only sums, so it has a faster bootstrap, with the same draws.
         intervals["pearson"] = bootstrap(x, y, cluster, params.resamples, params.seed)
     if {*statistics} - {"pearson"}:
-        # It takes a quarter of a second to import, and figures that exist need none of it.
+        # The import takes a quarter of a second, and figures that exist already do not need it.
         from relabel.judge.rank_bootstrap import rank_intervals
 
         intervals |= rank_intervals(x, y, cluster, params.resamples, params.seed, threads)._asdict()
@@ -64,12 +64,12 @@ def estimate(
 
 
 def coefficient(statistic: Statistic, x: Vector, y: Vector) -> float | None:
-    """Return a correlation coefficient of two (P,) float64, -1..1; None where it is undefined."""
+    """Return a correlation coefficient, -1..1, of two (P,) float64 arrays, or None if it is undefined."""
     if statistic == "pearson":
         return pearson(x, y)
     if statistic == "spearman":
         return spearman(x, y) if len(x) > 1 else None
-    # Tau-b decides if a coefficient is defined: both kinds need two different values on each side.
+    # Tau-b and tau-c are defined for the same inputs: both arrays need two different values.
     tau = kendall(x, y)
     if statistic == "tau_b" or tau is None:
         return tau
@@ -81,12 +81,12 @@ def coefficient(statistic: Statistic, x: Vector, y: Vector) -> float | None:
 def set_figures(
     judged: EvaluationSet, judgements: Judgements, scores: Vector, params: JudgeParams, threads: int = 1
 ) -> list[Record]:
-    """Compare scores with the judgements of a set by its protocol: one record per group.
+    """Compare scores with the judgements of a set by its protocol. Returns one record per group.
 
-    `scores`: (P,) float64; NaN where a pair has no score. Ratings have each statistic over all pairs, then over each
-    group if there are several; choices have the accuracy of each kind, then their mean.
+    `scores`: (P,) float64; NaN for a pair without a score. For ratings, each statistic is computed over all pairs, and
+    over each group if there are several. For choices, the records are the accuracy of each kind, and their mean.
     """
-    # Equal texts score 1 up to float32 rounding; a rank statistic must see them as ties.
+    # Scores that differ only by float32 rounding, such as those of equal texts, must be ties for rank statistics.
     scores = round_relative(scores)
     cluster = np.unique(np.array(judgements.clusters), return_inverse=True)[1]
     if judgements.choices is not None:
@@ -108,16 +108,16 @@ def _correlations(
 ) -> Iterator[Record]:
     groups, names = np.array(judgements.groups), list(dict.fromkeys(judgements.groups))
     count = ratings.shape[1]
-    # Pairs of separate collections, such as a dev and a test split, are never ranked against each other.
+    # Pairs of separate collections, such as a dev and a test split, are not ranked together.
     pooled = [ALL] if judged.group == ALL else []
     for group in pooled + (names if len(names) > 1 else []):
         in_group = np.full(len(scores), True) if group == ALL else groups == group
         scored = in_group & ~np.isnan(scores)
-        # Every rating of a pair is a judgement by itself.
+        # Each rating of a pair counts as a separate judgement.
         x, y, clusters = np.repeat(scores[scored], count), ratings[scored].ravel(), np.repeat(cluster[scored], count)
         record: Record = {"subset": group, "n": len(x), "missing": count * int(in_group.sum() - scored.sum())}
-        for name, found in estimate(judged.statistics, x, y, clusters, params, threads).items():
-            record |= found.record(name, f"{name}_")
+        for name, value in estimate(judged.statistics, x, y, clusters, params, threads).items():
+            record |= value.record(name, f"{name}_")
         yield record
 
 
@@ -130,27 +130,27 @@ def _accuracies(
     params: JudgeParams,
 ) -> Iterator[Record]:
     better, worse = scores[choices[..., 0]], scores[choices[..., 1]]
-    # An item is as right as the worst of its comparisons. NaN in any of them leaves the item out.
+    # An item counts as its worst comparison. If one of its scores is NaN, it is left out.
     worth = np.where(better > worse, 1.0, np.where(better == worse, judged.ties, 0.0)).min(axis=1)
     scored = ~(np.isnan(better) | np.isnan(worse)).any(axis=1)
     groups, count = np.array(judgements.groups), int(cluster.max()) + 1
-    # One array of draws serves all kinds, so that the mean over kinds resamples images, too.
+    # All kinds share their draws, because the interval of their mean needs joint resamples.
     draws = cluster_counts(count, params.resamples, params.seed)
     values, resampled = list[float](), list[Vector]()
     for name in dict.fromkeys(judgements.groups):
         in_kind = (groups == name) & scored
-        # Sums per cluster are all that a resample needs.
+        # A resample needs only the sums of each cluster.
         right, n = (np.bincount(cluster[in_kind], w[in_kind], count) for w in (worth, np.ones(len(worth))))
         with np.errstate(divide="ignore", invalid="ignore"):
             values.append(float(right.sum() / n.sum()))
             resampled.append((draws @ right) / (draws @ n))
         kind = {"subset": name, "n": int(n.sum()), "missing": int((groups == name).sum() - n.sum())}
         yield kind | _accuracy(values[-1], resampled[-1])
-    # Kinds count equally, whatever their sizes, as in the papers.
+    # As in the papers, kinds have equal weight, whatever their sizes.
     total = {"subset": MEAN, "n": int(scored.sum()), "missing": int((~scored).sum())}
     yield total | _accuracy(float(np.mean(values)), np.mean(resampled, axis=0))
 
 
 def _accuracy(value: float, resampled: Vector) -> Record:
-    found = Estimate(None if np.isnan(value) else value, percentile_interval(resampled))
-    return found.record(ACCURACY, f"{ACCURACY}_")
+    accuracy = Estimate(None if np.isnan(value) else value, percentile_interval(resampled))
+    return accuracy.record(ACCURACY, f"{ACCURACY}_")

@@ -1,8 +1,8 @@
 """Pictures of judgements.
 
-`draw` shows relevance against human score in one panel per label, the agreement of every label, and the reliability of
-calibrated probabilities. `draw_summary` shows all labels on all evaluation sets: one panel of bars per set, and one of
-speed.
+`draw` plots relevance against human score in one panel per label, bars of the agreement of all labels, and the
+reliability of calibrated probabilities. `draw_summary` plots all labels on all evaluation sets: one panel of bars per
+set, and one for speed.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 GT, OTHER, ALL_PAIRS, INK, PALE = "#D55E00", "#0072B2", "#8C8C8C", "#262626", "#E6E6E6"
-"""Okabe and Ito's vermilion and blue, apart for every kind of colour vision, and greys."""
+"""Vermilion and blue of Okabe and Ito, distinct for every kind of colour vision, and greys."""
 _TASK: Task = "sits"
 _COLUMNS = 3
-_ACROSS = 4  # panels per row of the picture of all sets
+_ACROSS = 4  # panels per row in the picture of all sets
 _DIAGRAMS = 5  # reliability diagrams per row
 _SHARES = (0, 0.5, 1)
 _Z = 1.96  # normal quantile of 95% intervals
@@ -62,14 +62,14 @@ def draw(
 ) -> None:
     """Draw judged labels as PNG.
 
-    Panels show caption-image pairs (SITS): hexagons, vermilion for GT and blue for non-GT, are darker the more pairs
-    fall into them. The line is the mean human score of non-GT pairs in 20 bins of equal size, its band one standard
-    deviation. Bars show Pearson's r of each task with 95% intervals; a diamond is the paper's figure.
+    Panels show caption-image pairs (SITS) in hexagons, vermilion for GT and blue for non-GT; darker means more pairs.
+    The line is the mean human score of non-GT pairs in 20 bins of equal size, with a band of one standard deviation.
+    Bars show Pearson's r of each task with 95% intervals, and diamonds show the figures of papers.
 
     The last row compares stated probabilities of a human score of 4 or more with the share of such pairs.
 
-    `records`: of `cxc_report`, for the same labels. `checked`: by label, of those with a curve. `path`: written
-    completely or not at all.
+    `records`: records of `cxc_report` for the same labels. `checked`: reliability of the labels with a curve. `path`:
+    output file, written atomically.
     """
     shown = [scored for scored in labels if _TASK in scored.tasks]
     names = list(dict.fromkeys(record["label"] for record in records))
@@ -96,7 +96,7 @@ def draw(
 
 @contextmanager
 def _picture(path: Path, title: str, size: tuple[float, float], pads: tuple[float, float | None]) -> Iterator[Figure]:
-    """Yield an empty figure, and write it as PNG."""
+    """Yield an empty figure, and then write it as PNG."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -104,7 +104,7 @@ def _picture(path: Path, title: str, size: tuple[float, float], pads: tuple[floa
 
     with mpl.rc_context(STYLE):  # type: ignore[arg-type]
         figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=pads[0], w_pad=pads[1]))
-        # A canvas without pyplot: no display is looked for, and no state of the caller's figures changes.
+        # Without pyplot, matplotlib does not need a display and does not change the caller's figures.
         FigureCanvasAgg(figure)
         figure.suptitle(title, x=0.01, ha="left", fontsize=14, weight="bold")
         yield figure
@@ -112,7 +112,7 @@ def _picture(path: Path, title: str, size: tuple[float, float], pads: tuple[floa
 
 
 def _legend(figure: SubFigure, patches: Mapping[str, str], lines: Sequence[Mapping[str, Any]]) -> None:
-    """Add a legend of colours by their titles, and of lines given by the options of matplotlib."""
+    """Add a legend. `patches`: colours by title. `lines`: options of matplotlib's lines."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -149,17 +149,17 @@ def _panel(axes: Axes, scored: PairScores) -> None:
     if not len(x):
         axes.text(0.5, 0.5, "no pair was scored", transform=axes.transAxes, ha="center")
         return
-    # The range of nearly all pairs, since CIDEr-D's range ends at 10 and its scores at 6.
+    # Show the range of nearly all pairs: CIDEr-D's range ends at 10, but its scores end at 6.
     low, high = (float(end) for end in np.quantile(x, [0.0005, 0.9995]))
     low, high = (low, high) if high > low else (low - 0.5, high + 0.5)
     levels = np.unique(x)
     place = x
-    # A label of few values has columns of no width: noise spreads them so that they can be seen.
+    # Noise makes columns visible if the relevance has only a few values.
     if len(levels) <= 10:
         place = x + 0.06 * (high - low) * np.random.default_rng(0).uniform(-1, 1, len(x))
     margin = 0.07 * (high - low)
     extent = (low - margin, high + margin, -0.2, 5.2)
-    # Pairs of one image are few and high: drawn last, they stay visible.
+    # Pairs of one image are few and high; drawn last, they stay visible.
     for members, colour in ((~same_image, OTHER), (same_image, GT)):
         shades = LinearSegmentedColormap.from_list("shades", [to_rgba(colour, 0.08), to_rgba(colour, 1.0)])
         visible = members & (place >= extent[0]) & (place <= extent[1])
@@ -167,12 +167,12 @@ def _panel(axes: Axes, scored: PairScores) -> None:
             place[visible], y[visible], gridsize=(44, 22), extent=extent, mincnt=1, cmap=shades, linewidths=0
         )
         counts = np.asarray(cells.get_array(), np.float64)
-        # Counts span decades: the exponent keeps single pairs visible, and the quantile keeps one crowded cell from
-        # paling all others.
+        # Counts span decades. The exponent makes single pairs visible, and with the quantile as maximum, a crowded cell
+        # does not make all others pale.
         cells.set_norm(PowerNorm(0.4, 0, float(np.quantile(counts, 0.99)) if len(counts) else 1.0))
     bins = bin_pairs(x[~same_image], y[~same_image])
     axes.fill_between(bins.relevance, bins.mean - bins.spread, bins.mean + bins.spread, color=INK, alpha=0.13, lw=0)
-    # A white border separates the line from dark hexagons.
+    # White border around the line
     axes.plot(bins.relevance, bins.mean, color="white", lw=3)
     axes.plot(bins.relevance, bins.mean, color=INK, lw=1.5, marker="o", markersize=3)
     axes.set_xlim(*extent[:2])
@@ -213,13 +213,13 @@ def draw_diagrams(figure: SubFigure, checked: Mapping[str, Reliability]) -> None
     _legend(figure, {}, [points, interval, above, perfect])
 
 
-def _r(found: Estimate) -> str:
-    return UNDEFINED if found.value is None else f"{found.value:.3f}"
+def _r(estimate: Estimate) -> str:
+    return UNDEFINED if estimate.value is None else f"{estimate.value:.3f}"
 
 
 @dataclass(frozen=True)
 class _Bars:
-    """One column as bars: a colour for each label, and published figures by label."""
+    """A column drawn as bars, with a colour for each label and the published figures by label."""
 
     column: Column
     colours: Mapping[str, str]
@@ -227,7 +227,7 @@ class _Bars:
 
 
 def _agreement(axes: Axes, task: Task, labels: Sequence[str], records: Sequence[Record]) -> None:
-    """Draw Pearson's r of a task: of all pairs, and of the pairs of each sampling method."""
+    """Draw Pearson's r of a task, over all pairs and for each sampling method."""
     several = len(subsets(task)) > 1
     bars = []
     for subset in subsets(task):
@@ -242,27 +242,27 @@ def _agreement(axes: Axes, task: Task, labels: Sequence[str], records: Sequence[
 
 
 def _draw_bars(axes: Axes, labels: Sequence[str], series: Sequence[_Bars], form: str, scale: float = 1.0) -> None:
-    """Draw a group of bars per label, with intervals as lines, published figures as diamonds, and figures as text."""
+    """Draw a group of bars per label, with lines for intervals, diamonds for published figures, and figures as text."""
     thick = 0.8 / len(series)
     for k, bars in enumerate(series):
         for i, label in enumerate(labels):
-            found, place = bars.column.estimates.get(label), i + (k - (len(series) - 1) / 2) * thick
-            if found is None or found.value is None:
-                text = "not scored" if found is None else UNDEFINED
+            estimate, place = bars.column.estimates.get(label), i + (k - (len(series) - 1) / 2) * thick
+            if estimate is None or estimate.value is None:
+                text = "not scored" if estimate is None else UNDEFINED
                 axes.text(0.005 * scale, place, text, va="center", fontsize=6.5, color=ALL_PAIRS)
                 continue
-            end = value = scale * found.value
+            end = value = scale * estimate.value
             axes.barh(place, value, 0.86 * thick, color=bars.colours[label])
-            if found.interval is not None:
-                ends = [scale * found.interval.low, scale * found.interval.high]
+            if estimate.interval is not None:
+                ends = [scale * estimate.interval.low, scale * estimate.interval.high]
                 axes.plot(ends, [place, place], color=INK, lw=1.2, solid_capstyle="butt")
                 end = max(end, ends[1])
             if label in bars.papers:
                 axes.plot(bars.papers[label], place, **_DIAMOND)
                 end = max(end, bars.papers[label])
-            # The figure stands to the right of the bar, its interval and the paper's diamond.
+            # Write the figure to the right of the bar, its interval and the diamond.
             axes.annotate(form.format(value), (end, place), (4, 0), textcoords="offset points", va="center", fontsize=7)
-    # An inverted axis: the first label is on top, as in the table.
+    # Invert the axis to put the first label on top, as in the table.
     axes.set_ylim(len(labels) - 0.45, -0.55)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_axisbelow(True)
@@ -272,10 +272,10 @@ def _draw_bars(axes: Axes, labels: Sequence[str], series: Sequence[_Bars], form:
 def draw_summary(columns: Sequence[Column], costs: Mapping[str, Cost], path: Path) -> None:
     """Draw the table of all evaluation sets as PNG.
 
-    A panel shows the headline figure of one set, times 100, with its 95% interval as a line; the best label is blue.
-    The last panel shows captions per second on a logarithmic scale.
+    Each panel shows the headline figure of one set, times 100, with a line for its 95% interval. The best label is
+    blue. The last panel shows captions per second on a logarithmic scale.
 
-    `path`: written completely or not at all.
+    `path`: output file, written atomically.
     """
     labels = list(dict.fromkeys(label for column in columns for label in column.estimates))
     panels = len(columns) + bool(costs)
@@ -286,7 +286,7 @@ def draw_summary(columns: Sequence[Column], costs: Mapping[str, Cost], path: Pat
         grid = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
         for axes, column in zip(grid, columns, strict=False):
             _panel_of_set(axes, labels, column, "{:.1f}", 100)
-            # The figures stand to the right of the bars.
+            # Leave space for the figures to the right of the bars.
             axes.set_xlim(right=1.2 * axes.get_xlim()[1])
         if costs:
             speeds = {label: Estimate(cost.captions_per_second) for label, cost in costs.items()}
@@ -294,7 +294,7 @@ def draw_summary(columns: Sequence[Column], costs: Mapping[str, Cost], path: Pat
             axes.set_xscale("log")
             _panel_of_set(axes, labels, Column("speed", speeds, "captions per second"), "{:,.0f}")
             rates = [cost.captions_per_second for cost in costs.values()]
-            # Bars of a logarithmic axis start one decade below the slowest label.
+            # On a logarithmic axis, bars start one decade below the slowest label.
             axes.set_xlim(min(rates) / 10, 6 * max(rates))
         for axes in grid[panels:]:
             axes.set_visible(False)

@@ -1,4 +1,4 @@
-"""Rank correlations of resamples: bootstrap intervals, as of Pearson's r, and CxC's sampled Spearman correlation."""
+"""Bootstrap intervals of rank correlations, and CxC's sampled Spearman correlation."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from relabel.core.numeric.kernels import jit
 from relabel.core.numeric.statistics import Interval, Vector, cluster_counts, percentile_interval, round_relative
 from relabel.core.numeric.threads import run_chunks
 
-_CELLS = 1 << 20  # random numbers of a batch of draws
-_TOGETHER = 32  # resamples per piece of work: a tree of CxC's 501 human scores is 128 KiB
+_CELLS = 1 << 20  # random numbers per batch of draws
+_TOGETHER = 32  # resamples per task of a thread: the tree of CxC's 501 human scores is then 128 KiB
 
 
 class RankIntervals(NamedTuple):
-    """Intervals of Spearman's rho and of Kendall's tau-b and tau-c; None where one is undefined."""
+    """Intervals of Spearman's rho and of Kendall's tau-b and tau-c. None if undefined."""
 
     spearman: Interval | None
     tau_b: Interval | None
@@ -35,20 +35,20 @@ def rank_intervals(
 ) -> RankIntervals:
     """Return 95% percentile bootstrap intervals of rank correlations, resampling clusters of pairs.
 
-    A resample counts each pair as often as its cluster was drawn. The coefficients are computed from these counts, as
-    if the pairs were repeated.
+    In a resample, the weight of a pair is the number of times that its cluster was drawn. The coefficients are computed
+    from these weights, as if the pairs were repeated.
 
     `relevance`, `human`: (P,) float64; finite. Relevance is first rounded by `round_relative`. `cluster`: (P,) int;
-    cluster of each pair, in any numbering. `resamples`, `seed`: equal numbers of clusters and seeds draw equal
-    resamples; see `relabel.core.numeric.statistics.bootstrap`. Returns RankIntervals: None for each if a variable is
-    constant, there are fewer than two clusters, or no resample is asked for.
+    cluster of each pair, with any numbers. `resamples`, `seed`: the draws depend only on these and on the number of
+    clusters; see `relabel.core.numeric.statistics.bootstrap`. Returns RankIntervals, with None for all if a variable is
+    constant, there are fewer than two clusters, or `resamples` is 0.
     """
     names, index = np.unique(cluster, return_inverse=True)
     x = np.unique(round_relative(relevance), return_inverse=True)[1]
     y = np.unique(human, return_inverse=True)[1]
     if len(names) < 2 or not resamples or not x.any() or not y.any():
         return RankIntervals(None, None, None)
-    # The kernel walks up the relevance, one group of equal values after the other.
+    # The kernel processes groups of equal relevance in ascending order.
     order = np.argsort(x, kind="stable")
     starts = np.flatnonzero(np.diff(x[order], prepend=-1, append=x.max() + 1)).astype(np.int64)
     y, index = y[order].astype(np.int64), index[order].astype(np.int64)
@@ -71,11 +71,11 @@ def _rank_correlations(
     levels: int,
     out: Vector,
 ) -> None:
-    """Write rho, tau-b and tau-c of each resample into `out`, (R, 3); NaN where one is undefined.
+    """Write rho, tau-b and tau-c of each resample to `out`, (R, 3), with NaN if undefined.
 
     Pairs are sorted by relevance, and group g of equal relevance is ``starts[g]:starts[g + 1]``. A pair has the human
-    level ``y[p]``, of `levels`, and the weight ``counts[cluster[p], r]`` in resample r. Every inner loop runs over the
-    resamples, which the compiler turns into vector instructions.
+    level ``y[p]``, of `levels`, and the weight ``counts[cluster[p], r]`` in resample r. All inner loops run over the
+    resamples, because the compiler can vectorise them.
     """
     size = counts.shape[1]
     level_rank = np.zeros((levels, size))
@@ -84,7 +84,7 @@ def _rank_correlations(
         for r in range(size):
             level_rank[y[p], r] += counts[cluster[p], r]
             total[r] += counts[cluster[p], r]
-    # Turn the weight of each human level into its mean rank, less the mean of all ranks, with pairs repeated by weight.
+    # Convert the weight of each human level to its mean rank, centred, with pairs repeated by weight.
     before, yy, tied_y, distinct_y = np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size)
     for j in range(levels):
         for r in range(size):
@@ -95,7 +95,7 @@ def _rank_correlations(
             distinct_y[r] += weight > 0.0
             yy[r] += weight * rank * rank
             tied_y[r] += weight * (weight - 1.0) / 2.0
-    # Fenwick tree over human levels: the weight of all groups of lower relevance. `seen` holds it level by level.
+    # Fenwick tree over human levels with the weight of all groups of lower relevance. `seen` has the same, by level.
     tree, seen = np.zeros((levels + 1, size)), np.zeros((levels, size))
     below, group, sum_y = np.zeros(size), np.zeros(size), np.zeros(size)
     xx, xy, tied_x, balance = np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size)
@@ -111,13 +111,13 @@ def _rank_correlations(
                 for r in range(size):
                     below[r] += tree[j, r]
                 j -= j & -j
-            # Concordant with lower levels, discordant with higher ones (before - below - seen), tied with its own.
+            # Concordant with lower levels, discordant with higher ones (before - below - seen), tied with equal ones.
             for r in range(size):
                 weight = counts[cluster[p], r]
                 group[r] += weight
                 sum_y[r] += weight * level_rank[y[p], r]
                 balance[r] += weight * (2.0 * below[r] + seen[y[p], r] - before[r])
-        # A group enters the tree after all of it was compared: pairs of equal relevance are ties.
+        # A group is added to the tree after all its pairs were compared, because they are ties.
         for p in range(starts[g], starts[g + 1]):
             for r in range(size):
                 seen[y[p], r] += counts[cluster[p], r]
@@ -137,24 +137,24 @@ def _rank_correlations(
         every = total[r] * (total[r] - 1.0) / 2.0
         spread = np.sqrt(xx[r] * yy[r])
         untied = np.sqrt((every - tied_x[r]) * (every - tied_y[r]))
-        # Rounding may carry a perfect order past 1.
+        # Due to rounding, the result for a perfect order may exceed 1.
         out[r, 0] = min(1.0, max(-1.0, xy[r] / spread)) if spread > 0.0 else np.nan
         out[r, 1] = min(1.0, max(-1.0, balance[r] / untied)) if untied > 0.0 else np.nan
-        # Tau-c divides by the largest difference that tables of the same shape allow.
+        # Tau-c divides by the maximum difference for tables of the same shape.
         shorter = min(distinct_x[r], distinct_y[r])
-        largest = total[r] * total[r] * (shorter - 1.0) / (2.0 * shorter) if shorter > 1.0 else 0.0
-        out[r, 2] = balance[r] / largest if largest > 0.0 else np.nan
+        maximum = total[r] * total[r] * (shorter - 1.0) / (2.0 * shorter) if shorter > 1.0 else 0.0
+        out[r, 2] = balance[r] / maximum if maximum > 0.0 else np.nan
 
 
 class SampledSpearman(NamedTuple):
     """Sampled Spearman correlation, the protocol of CxC's authors (Parekh et al., EACL 2021, section 5).
 
-    Pairs that share an item are correlated, and CxC rates some items far more often than others. A draw therefore takes
-    half of the items and one rated pair of each; the figure is the mean of Spearman's rho over many draws.
+    Pairs that share an item are correlated, and in CxC some items have far more ratings than others. So each draw takes
+    half of the items and one rated pair of each, and the figure is the mean of Spearman's rho over many draws.
 
     `sampled_spearman`, `sampled_deviation`: mean and standard deviation of Spearman's rho over the draws, -1..1.
-    `units`: Q, the number of items that have a pair; a draw takes ``Q // 2`` of them.
-    `draws`: draws whose rho is defined.
+    `units`: Q, the number of items with a pair; a draw takes ``Q // 2`` of them.
+    `draws`: number of draws with a defined rho.
     """
 
     sampled_spearman: float
@@ -166,43 +166,43 @@ class SampledSpearman(NamedTuple):
 def sampled_spearman(
     relevance: Vector, human: Vector, units: NDArray[Any], draws: int, seed: int
 ) -> SampledSpearman | None:
-    """Draw half of the units, one pair of each, and average Spearman's rho over the draws.
+    """Average Spearman's rho over draws of half of the units, with one pair of each.
 
-    Each draw takes ``Q // 2`` of the Q units without replacement and, uniformly, one of each unit's pairs. Ties share
-    their mean rank.
+    Each draw takes ``Q // 2`` of the Q units without replacement, and one pair of each unit uniformly. Ties have their
+    mean rank.
 
     `relevance`: (P,) float64; finite; first rounded by `round_relative`. `human`: (P,) float64; finite. `units`: (P,);
-    number or name of the unit of each pair. Returns None if rho is undefined in every draw: fewer than four units, or a
-    constant.
+    number or name of the unit of each pair. Returns None if rho is undefined in every draw, because there are fewer
+    than four units or a variable is constant.
     """
-    # In this order, the pairs of a unit are a run.
+    # Make the pairs of each unit consecutive.
     order, sizes = np.argsort(units, kind="stable"), np.unique(units, return_counts=True)[1]
     if len(sizes) < 4:
         return None
     x, y = (np.unique(values, return_inverse=True)[1] for values in (round_relative(relevance), human))
     rho = np.empty(draws)
     _correlate_draws(draw_pairs(sizes.tobytes(), len(human), draws, seed), x[order], y[order], rho)
-    # A draw whose relevance or human scores are all equal has no rho.
+    # Rho is undefined if all relevances or all human scores of a draw are equal.
     rho = rho[np.isfinite(rho)]
     return SampledSpearman(float(rho.mean()), float(rho.std()), len(sizes), len(rho)) if len(rho) else None
 
 
 @lru_cache(maxsize=4)
 def draw_pairs(sizes: bytes, pairs: int, draws: int, seed: int) -> NDArray[np.int32]:
-    """Return the pairs of each draw, (draws, Q // 2) int32, as positions in the list of all pairs of unit after unit.
+    """Return the pairs of each draw, (draws, Q // 2) int32, as positions in the list of pairs sorted by unit.
 
-    `sizes`: bytes of (Q,) int64; pairs of each unit. `pairs`: P, which decides how many draws are made at once. The
-    array is cached: labels that have scored the same pairs share their draws.
+    `sizes`: bytes of (Q,) int64; number of pairs of each unit. `pairs`: P, from which the size of a batch of draws
+    follows. The result is cached, because labels with the same scored pairs share their draws.
     """
     width, generator = np.frombuffer(sizes, np.int64), np.random.default_rng(seed)
     indptr, half = indptr_of(width), len(width) // 2
     step = max(1, _CELLS // max(len(width), pairs))
     drawn = np.empty((draws, half), np.int32)
     for a in range(0, draws, step):
-        # The `half` smallest of independent random keys are a sample without replacement.
+        # The units with the `half` lowest random keys are a sample without replacement.
         keys = generator.random((min(step, draws - a), len(width)))
         bound = np.partition(keys, half - 1, axis=1)[:, half - 1, None]
-        # Nonzero lists the units in ascending order, so that the choice of pairs depends on the seed alone.
+        # `nonzero` returns the units in ascending order, so the choice of pairs depends only on the seed.
         units = np.nonzero(keys <= bound)[1].reshape(len(keys), half)
         drawn[a : a + step] = indptr[units] + (generator.random(units.shape) * width[units]).astype(np.int64)
     return drawn
@@ -210,18 +210,18 @@ def draw_pairs(sizes: bytes, pairs: int, draws: int, seed: int) -> NDArray[np.in
 
 @jit
 def _correlate_draws(drawn: NDArray[np.int32], x: NDArray[np.int64], y: NDArray[np.int64], rho: Vector) -> None:
-    """Write Spearman's rho of each draw; NaN where all of its relevance or all of its human scores are equal.
+    """Write Spearman's rho of each draw, with NaN if all its relevances or all its human scores are equal.
 
-    `x`, `y`: relevance and human score of each pair, as numbers of their distinct values in ascending order.
+    `x`, `y`: relevance and human score of each pair, as ascending numbers of their distinct values.
     """
     for r in range(len(drawn)):
         a, b = _centred_ranks(x[drawn[r]]), _centred_ranks(y[drawn[r]])
-        # Ranks are multiples of 0.5, so that no order of these sums changes them.
+        # Ranks are multiples of 0.5, so these sums are exact in any order.
         rho[r] = np.divide((a * b).sum(), np.sqrt((a * a).sum() * (b * b).sum()))
 
 
 @jit
 def _centred_ranks(values: NDArray[np.int64]) -> Vector:
-    """Return the mean ranks of values from 0 on, less the mean of all ranks."""
+    """Return the mean ranks of non-negative values, minus the mean of all ranks."""
     counts = np.bincount(values)
     return (np.cumsum(counts) - (counts + len(values)) / 2.0)[values]

@@ -1,4 +1,4 @@
-"""Judged labels, and reports about them: tables and records in every form."""
+"""Judged labels and reports about them, with tables for people and records for programs."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from relabel.store.manifest import Manifest
 from relabel.store.workdir import Work
 
 Record = dict[str, Any]
-"""A figure row of a label on a set: `task`, `subset`, and figures by name; None where one is undefined."""
+"""Figures of a label on a task and subset of a set, by name. None if undefined."""
 Draw = Callable[[Path], None]
-"""Draws a picture into the file that it is given."""
+"""Function that draws a picture and writes it to a path."""
 BASELINE = "same_image"
-"""Source that every table of CxC shows: 1 for captions of one image, 0 for all others."""
+"""Source that is part of every table of CxC: 1 for captions of one image, 0 otherwise."""
 EXTERNAL = "scores"
-"""Source of labels whose scores come from a file or a function; labels of the source `scores` are described alike."""
+"""Source of labels with scores from a file or a function. Labels of the source `scores` are described the same way."""
 _FILE = "figures.json"
 _HEADLINES = {("sits", "c2i_intrasim"): "pearson", ("eccv", "i2t"): "map_at_r", ("eccv", "t2i"): "map_at_r"}
-"""Task and subset of the metric of a label, and its figure."""
+"""Task, subset and figure of the metric of a label."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class JudgedLabel:
-    """A label as reports name it.
+    """Description of a label in reports.
 
-    `params`: the source's parameters, `source` and `pooling` among them; they decide which published figure applies.
-    `own_model`: True if the label's model was found in a folder rather than by its name on the hub.
-    `image_vectors`: labels, among this one and its parts, that compare an image's own vector
+    `params`: the source's parameters, including `source` and `pooling`. They determine the published figures.
+    `own_model`: True if the label's model was loaded from a folder and not by its name on the hub.
+    `image_vectors`: labels, among this one and its parts, that compare the vector of an image
         (`SourceSpec.image_vectors`).
     `uses`: model or word vectors of the label.
     """
@@ -49,7 +49,7 @@ class JudgedLabel:
     def from_encoding(
         cls, label: str, params: SourceParams, sources: Mapping[str, Source[Any]], encoding: Manifest
     ) -> JudgedLabel:
-        """Describe a label; `sources`: its own and those of its parts and gates, by label."""
+        """Describe a label. `sources`: sources of the label, its parts and its gates, by label."""
         metadata, model = encoding.metadata, encoding.provenance.get("model")
         return cls(
             label=label,
@@ -66,13 +66,13 @@ class JudgedLabel:
 
     @property
     def display_name(self) -> str:
-        """The label with the name of its word vectors. Models, whose names have a `/`, are named in a note instead."""
+        """The label with the name of its word vectors. Models (their names have a `/`) are named in a note instead."""
         return f"{self.label} ({self.uses.split()[0]})" if self.uses and "/" not in self.uses else self.label
 
 
 @dataclass(frozen=True, eq=False)
 class LabelFigures:
-    """A label with its figures on an evaluation set and, of CxC, its `calibration_points`."""
+    """A label with its figures on an evaluation set and, for CxC, its `calibration_points`."""
 
     label: JudgedLabel
     records: Sequence[Record]
@@ -92,12 +92,12 @@ class LabelFigures:
 
 @dataclass(frozen=True)
 class Report:
-    """Figures in every form.
+    """Figures as tables, records and plots.
 
-    `tables`: for people.
-    `records`: for programs: one flat record per figure row, of numbers, strings and None. Undefined figures are None.
-    `points`: the files of `dvc plots` by name.
-    `picture`: draws the picture, if the report has one.
+    `tables`: tables for people.
+    `records`: flat records for programs, with numbers, strings and None. Undefined figures are None.
+    `points`: points of the files of `dvc plots`, by name.
+    `picture`: function that draws the picture, if there is one.
     """
 
     tables: tuple[Table, ...] = ()
@@ -116,7 +116,7 @@ class Report:
         return "".join(map(tables.html, _each_note_once(self.tables)))
 
     def to_pandas(self) -> Any:
-        """Return the records as a pandas.DataFrame, one row per figure; MissingError if pandas is not installed."""
+        """Return the records as a pandas.DataFrame. Raises MissingError if pandas is not installed."""
         return tables.to_pandas(self.records)
 
     @property
@@ -129,7 +129,7 @@ class Report:
         """Render the tables (text, of at most `width` characters per line; md, latex) or the records (csv)."""
         if style == "csv":
             return tables.csv_text(self.records)
-        # In a terminal all tables are read together; tables of other styles are pasted one by one, each with its notes.
+        # A terminal shows all tables together. Tables in other styles are copied separately, so each needs its notes.
         if style == "text":
             return "\n\n".join(tables.text(table, width) for table in _each_note_once(self.tables))
         render = tables.markdown if style == "md" else tables.latex
@@ -144,9 +144,9 @@ def _each_note_once(all_tables: Sequence[Table]) -> Iterator[Table]:
 
 
 def metrics(records: Sequence[Record]) -> dict[str, float]:
-    """Return one figure per label, which `dvc metrics show` prints in one column, rounded to 4 decimals.
+    """Return one figure per label for `dvc metrics show`, rounded to 4 decimals.
 
-    The figure is Pearson's r of the non-GT pairs of CxC's SITS, or the mAP@R on ECCV Caption, averaged over both
+    The figure is Pearson's r of the non-GT pairs of CxC's SITS, or mAP@R on ECCV Caption, averaged over both
     directions. Undefined figures are left out.
     """
     figures: dict[str, list[float]] = {}
@@ -158,11 +158,11 @@ def metrics(records: Sequence[Record]) -> dict[str, float]:
 
 
 def write_report(name: str, report: Report, work: Work) -> None:
-    """Write a report as an artefact: its tables and records in every form, its points, and its picture."""
+    """Write a report as an artefact: tables and records in all formats, points, and the picture."""
     forms = {"csv": report.render("csv"), "md": report.render("md"), "tex": report.render("latex")}
     forms["json"] = json.dumps(metrics(report.records), indent=1)
     for file, text in ({f"{name}.{form}": text for form, text in forms.items()} | {**report.points}).items():
-        # Bytes, since text mode may change line ends.
+        # Write bytes, because text mode may change line ends.
         work.file(file, partial(Path.write_bytes, data=f"{text}\n".encode()))
     if report.picture:
         work.file(f"{name}.png", report.picture)

@@ -68,7 +68,7 @@ def _read_matrix(path: Path, corpus: Corpus, rows: range, first: NDArray[np.bool
     if shape not in {(images, len(rows)), (images, int(first.sum()))}:
         problem = f"expected ({images}, {len(rows)}), the images and captions of the split; its shape is {shape}"
         hint = "Rows are images and columns are captions, in the order of the corpus."
-        raise UsageError(problem, where=str(path), todo=hint)
+        raise UsageError(problem, where=str(path), hint=hint)
     try:
         return Run.complete(open_scores(scores), first if shape[1] < len(rows) else np.full(len(rows), True))
     except ValueError as error:
@@ -91,8 +91,8 @@ def _read_lines(path: Path, corpus: Corpus, rows: range, first: NDArray[np.bool_
     for side, name, places in zip(_SIDES[direction], _IDS, found[direction], strict=True):
         if (wrong := np.flatnonzero(places < 0)).size:
             problem = f"{len(wrong):,} of {len(places):,} lines have a {name} outside the {side}s of the split"
-            todo = f"First: {table[name][int(wrong[0])]}. Ids look like {known[side][0]}."
-            raise CheckError(problem, where=f"{where}: line {wrong[0] + 1}", todo=todo)
+            hint = f"First: {table[name][int(wrong[0])]}. Ids look like {known[side][0]}."
+            raise CheckError(problem, where=f"{where}: line {wrong[0] + 1}", hint=hint)
     (query, candidate), queries = found[direction], known[_SIDES[direction][0]]
     levels = np.full((len(queries), len(known[_SIDES[direction][1]])), -np.inf, np.float32)
     levels[query, candidate] = _levels(query, np.asarray(table["score"]))
@@ -104,7 +104,7 @@ def _read_lines(path: Path, corpus: Corpus, rows: range, first: NDArray[np.bool_
     asked = kept if direction == "t2i" else np.full(len(queries), True)
     if (lacking := np.flatnonzero(asked & (listed == 0))).size:
         problem = f"{len(lacking):,} of {asked.sum():,} queries have no candidates; first {queries[int(lacking[0])]}"
-        raise CheckError(problem, where=where, todo="A run has lines for every image or every caption of the split.")
+        raise CheckError(problem, where=where, hint="A run has lines for every image or every caption of the split.")
     matrix = levels if direction == "i2t" else levels.T
     return Run(kept, Scores.of(matrix if kept.all() else matrix[:, kept]), {direction: listed[asked]})
 
@@ -119,8 +119,8 @@ def _read_table(path: Path) -> pa.Table:
     try:
         table = csv.read_csv(pa.BufferReader(data), read, parse, convert)
     except pa.ArrowInvalid as error:
-        todo = "Lines are `query Q0 candidate rank score tag`."
-        raise CheckError(f"not a run in TREC's format ({error})", where=str(path), todo=todo) from error
+        hint = "Lines are `query Q0 candidate rank score tag`."
+        raise CheckError(f"not a run in TREC's format ({error})", where=str(path), hint=hint) from error
     # Arrow reads `nan` as null.
     if (wrong := np.flatnonzero(~np.isfinite(np.asarray(table["score"].fill_null(np.nan))))).size:
         raise CheckError("a score is not a finite number", where=f"{path}: line {wrong[0] + 1}")

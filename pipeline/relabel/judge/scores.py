@@ -1,6 +1,6 @@
-"""Scores of the pairs of an evaluation set, by a label, by a function of texts, or from a file.
+"""Scores of the pairs of an evaluation set, from a label, a function of texts, or a file.
 
-Scores that were computed elsewhere stand beside labels, so that any model can be in the tables.
+With a function or a file, the tables can compare any model with labels.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from relabel.store.workdir import Work
 
 _FILE = "scores.parquet"
 ScoreFunction = Callable[[list[list[str]], list[str]], Any]
-"""Takes P reference sets and P candidates, and returns P scores."""
+"""Function of P reference sets and P candidates that returns P scores."""
 
 
 def score_judgements(
@@ -51,20 +51,20 @@ def score_judgements(
 ) -> TextScores:
     """Score the pairs of a set with a source.
 
-    `parts`: by label, the sources that `source` is made of or gated by, and those of their own parts. `folder`: keeps
-    encodings, which are temporary by default. `label`: name of the encoding of `source`. Returns TextScores: scores are
-    NaN where a text could not be encoded.
+    `parts`: sources of the parts and gates of `source`, by label, including nested ones. `folder`: folder in which
+    encodings are kept; by default they are temporary. `label`: name of the encoding of `source`. Returns TextScores.
+    The score of a pair is NaN if a text could not be encoded.
     """
-    # In one call, so that document frequencies count each distinct text once.
+    # Score both orders in one call, because document frequencies must count each distinct text once.
     references, candidates = ([*chain(*side)] for side in zip(*_orders(judgements), strict=True))
     scored = score_texts(source, references, candidates, runtime, parts, folder=folder, label=label)
     return replace(scored, scores=scored.scores.reshape(-1, len(judgements.candidates)).mean(axis=0))
 
 
 def _orders(judgements: Judgements) -> list[tuple[list[list[str]], list[str]]]:
-    """Return references and candidates of all pairs; again in the other order if both count."""
+    """Return the references and candidates of all pairs, and again in the other order if both orders count."""
     references, candidates = judgements.references, judgements.candidates
-    # Each reference set is then one text.
+    # If both orders count, each reference set is a single text.
     swapped = [([[text] for text in candidates], [texts[0] for texts in references])]
     return [(references, candidates), *(swapped if judgements.both_orders else [])]
 
@@ -76,20 +76,20 @@ def write_scores(scored: TextScores, work: Work) -> None:
     if len(failed):
         digest = hashlib.sha256(failed.tobytes()).hexdigest()
         work.metadata["failed"] = {"rows": len(failed), "sha256": digest, "first": []}
-    # Seconds differ from run to run, so the cost is no part of the identity of the scores.
+    # The time differs between runs, so it must not change the identity of the scores.
     work.provenance["cost"] = {"captions": scored.captions, "seconds": scored.seconds, "bytes": scored.bytes}
 
 
 def read_scores(folder: Path) -> Vector:
-    """Read the scores of an artefact: (P,) float64."""
+    """Read the scores of an artefact, (P,) float64."""
     return np.asarray(read_columns(folder / _FILE)["score"].to_numpy(), np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class TextFunction:
-    """A function of texts that is judged under a name.
+    """A function of texts that is judged like a label, with its name.
 
-    `pooling`: how the captions of the second image of a pair of CxC's SIS are pooled (see `Relevance.set_pairs`).
+    `pooling`: pooling over the captions of the second image of a pair of CxC's SIS (see `Relevance.set_pairs`).
     """
 
     name: str
@@ -97,7 +97,7 @@ class TextFunction:
     pooling: Pooling = "set"
 
     def __call__(self, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Vector:
-        """Score P pairs, the first two alone before: (P,) float64, finite or NaN, which is no score."""
+        """Score P pairs; return (P,) float64. NaN means no score. The first two pairs are tested separately first."""
         sets, texts = [list(one) for one in references], list(candidates)
         self._checked(sets[:2], texts[:2], few=True)
         return self._checked(sets, texts)
@@ -105,20 +105,20 @@ class TextFunction:
     def _checked(self, references: list[list[str]], candidates: list[str], few: bool = False) -> Vector:
         try:
             scores = np.asarray(self.function(references, candidates), np.float64)
-            # A column of shape (P, 1) would later broadcast to P x P.
+            # An array of shape (P, 1) would later broadcast to (P, P).
             if scores.shape != (len(candidates),):
                 raise ValueError(f"shape {scores.shape} for {len(candidates):,} pairs")
             if np.isinf(scores).any() or (few and np.isnan(scores).any()):
                 raise ValueError(f"{scores[~np.isfinite(scores)][0]}")
         except (TypeError, ValueError) as error:
-            problem = f"function {self.name} returned no finite number per pair: {error}"
-            raise CheckError(problem, todo="Return one number per pair of a reference set and a candidate.") from error
+            problem = f"function {self.name} did not return one finite number per pair: {error}"
+            raise CheckError(problem, hint="Return one number per pair of a reference set and a candidate.") from error
         return scores
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FunctionRelevance(Relevance):
-    """Relevance by a function of texts, of all captions of a corpus."""
+    """Relevance of all captions of a corpus, computed by a function of texts."""
 
     corpus: Corpus
     rows: range
@@ -139,14 +139,14 @@ class FunctionRelevance(Relevance):
 def score_cxc_with_function(
     corpus: Corpus, function: TextFunction, params: JudgeParams, progress: Progress
 ) -> PairScores:
-    """Score CxC's pairs with a function of texts."""
+    """Score the pairs of CxC with a function of texts."""
     relevance = FunctionRelevance(corpus, range(len(corpus)), function.pooling, function)
     tasks = score_at_once(corpus, relevance, params.split, progress, leave_one_out=params.leave_one_out)
     return PairScores(external_label(function.name), params.split, tasks, params.leave_one_out)
 
 
 def score_with_function(judgements: Judgements, function: TextFunction) -> Vector:
-    """Score the pairs of a set with a function of texts, in both orders if both count."""
+    """Score the pairs of a set with a function of texts. If both orders count, return their mean."""
     return np.asarray(np.mean([function(*order) for order in _orders(judgements)], axis=0))
 
 
@@ -154,23 +154,24 @@ Key = tuple[str, ...]
 
 
 def external_label(name: str) -> JudgedLabel:
-    """Return a label whose scores were computed elsewhere."""
+    """Describe a label with scores from a file or a function."""
     return JudgedLabel(label=name, params={"source": EXTERNAL, "pooling": "set"})
 
 
 def read_cxc_scores(path: Path, split: JudgedSplit, allow_missing: bool = False) -> PairScores:
     """Read scores of CxC's judged pairs by the ids of their items.
 
-    `path`: JSON Lines, CSV or Parquet with the columns `left` and `right` (ids as CxC's files pair them, `coco:770337`)
-    and `score`. Pairs that nobody judged are ignored. A task is shown if the file has any of its pairs.
-    `allow_missing`: accept judged pairs of a shown task that have no score, and count them. Returns PairScores: a label
-    with the name of the file.
+    `path`: JSON Lines, CSV or Parquet with the columns `left` and `right` (ids in the order of CxC's files, such as
+    `coco:770337`) and `score`. Other pairs are ignored. A task is reported if the file has any of its pairs.
+    `allow_missing`: accept and count pairs of a reported task that do not have a score. Returns PairScores of a label
+    that has the name of the file.
     """
 
     def key_of(record: Mapping[str, Any], where: str) -> Key:
         key = record.get("left"), record.get("right")
         if not all(isinstance(name, str) for name in key):
-            raise CheckError("expected `left` and `right`, ids of a pair", where=where, todo="Write coco:770337.")
+            hint = "Write ids such as coco:770337."
+            raise CheckError("expected `left` and `right`, the ids of a pair", where=where, hint=hint)
         return tuple(map(str, key))
 
     scores, tasks = _read(path, key_of), {}
@@ -182,11 +183,11 @@ def read_cxc_scores(path: Path, split: JudgedSplit, allow_missing: bool = False)
         names, values = [" ".join(key) for key in keys], [scores.get(key) for key in keys]
         relevance = _complete(path, f"CxC's {task} pairs of {split}", names, values, allow_missing)
         missing = ["not in the file" if value is None else None for value in values]
-        # Pairs resample with the image that labels resample them with: the left one, or SITS's only one.
+        # Use the same clusters as for labels.
         tasks[task] = ScoredPairs(human, relevance, missing, pair_images(human).astype(np.int32))
     if not tasks:
         problem = f"no judged pair of CxC's {split} split"
-        raise CheckError(problem, where=str(path), todo="Name captions and images as in `coco:770337`.")
+        raise CheckError(problem, where=str(path), hint="Write ids of captions and images such as `coco:770337`.")
     return PairScores(external_label(path.stem), split, tasks)
 
 
@@ -194,19 +195,18 @@ def read_pair_scores(path: Path, judged: EvaluationSet, judgements: Judgements, 
     """Read scores of the pairs of an evaluation set of texts.
 
     `path`: JSON Lines, CSV or Parquet with a column `score`, and either `id` (see `EvaluationSet.pair_ids`) or the
-    texts themselves: `references` (or `reference`) and `candidate`. Pairs that nobody judged are ignored. Where both
-    orders of a pair count, either is enough, and the mean of both is taken if the file has both. `allow_missing`:
-    accept judged pairs that have no score; they are left out and counted. Returns (P,) float64: NaN where the file has
-    no score.
+    texts: `references` (or `reference`) and `candidate`. Other pairs are ignored. If both orders of a pair count, one
+    is enough; if the file has both, their mean is used. `allow_missing`: leave out and count judged pairs that do not
+    have a score. Returns (P,) float64, with NaN for pairs without a score.
     """
 
     def key_of(record: Mapping[str, Any], where: str) -> Key:
-        # Parquet and CSV give every record all columns, some of them empty.
+        # In Parquet and CSV, every record has all columns, and unused ones are empty.
         if (name := record.get("id")) not in (None, ""):
             return (str(name),)
         if "candidate" not in record:
-            todo = f"Ids of {judged.name}: {judged.pair_ids}."
-            raise CheckError("expected `id`, or `references` and `candidate`", where=where, todo=todo)
+            hint = f"Ids of {judged.name}: {judged.pair_ids}."
+            raise CheckError("expected `id`, or `references` and `candidate`", where=where, hint=hint)
         references, candidate = texts_of(record, where)
         return (*references, candidate)
 
@@ -214,23 +214,23 @@ def read_pair_scores(path: Path, judged: EvaluationSet, judgements: Judgements, 
     values: list[float | None] = []
     for name, references, candidate in zip(judgements.ids, judgements.references, judgements.candidates, strict=True):
         orders = [(*references, candidate), *([(candidate, *references)] if judgements.both_orders else [])]
-        # A pair of two equal texts is one order.
+        # A pair of two equal texts has one order.
         keys = [(name,)] if (name,) in scores else dict.fromkeys(orders)
         rated = [scores[key] for key in keys if key in scores]
         values.append(sum(rated) / len(rated) if rated else None)
     if all(value is None for value in values):
         problem = f"no pair of {judged.name}"
-        raise CheckError(problem, where=str(path), todo=f"Name pairs by their texts, or by id: {judged.pair_ids}.")
+        raise CheckError(problem, where=str(path), hint=f"Identify pairs by their texts, or by id: {judged.pair_ids}.")
     return _complete(path, f"pairs of {judged.name}", judgements.ids, values, allow_missing)
 
 
 def _read(path: Path, key_of: Callable[[Mapping[str, Any], str], Key]) -> dict[Key, float]:
-    """Read the scores of a file by the keys of their records."""
+    """Read the scores of a file. Returns a score for each key."""
     scores: dict[Key, float] = {}
     for where, record in read_records(path):
         key, score = key_of(record, where), number_of(record, "score", where)
         if key in scores:
-            raise CheckError(f"pair {' '.join(key)} is there twice", where=where, todo="Keep one of them.")
+            raise CheckError(f"duplicate pair {' '.join(key)}", where=where, hint="Keep one of them.")
         scores[key] = score
     return scores
 
@@ -239,8 +239,8 @@ def _complete(
     path: Path, pairs: str, names: Sequence[str], values: Sequence[float | None], allow_missing: bool
 ) -> Vector:
     missing = [name for name, value in zip(names, values, strict=True) if value is None]
-    # A correlation over fewer pairs cannot be compared with that of another label.
+    # Correlations over different pairs cannot be compared between labels.
     if missing and not allow_missing:
         problem = f"{len(missing):,} of {len(values):,} {pairs} have no score; first: {missing[0]}"
-        raise CheckError(problem, where=str(path), todo="Score all pairs, or leave these out with --allow-missing.")
+        raise CheckError(problem, where=str(path), hint="Score all pairs, or pass --allow-missing to leave these out.")
     return np.array([math.nan if value is None else value for value in values])

@@ -1,7 +1,7 @@
-"""Tables of every evaluation set. One pipeline makes them: figure rows become columns, and columns become a table.
+"""Tables of all evaluation sets. Records of figures become columns, and columns become a table.
 
-Published figures (`published.yaml`) stand beside a label, or in rows below the labels. A note holds for all labels of
-its table, or names those for which it holds.
+Published figures (`published.yaml`) are shown next to a label, or in rows below the labels. A note applies to all
+labels of its table unless it names some.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from relabel.judge.figures import ACCURACY, MEAN, TITLES, Estimate
 from relabel.judge.report import BASELINE, EXTERNAL, JudgedLabel, LabelFigures, Record, Report
 
 REPRODUCED = 0.1
-"""Largest difference from a published figure, x100, that counts as none: papers print one decimal."""
+"""Maximum difference from a published figure, x100, that counts as reproduced, because papers print one decimal."""
 UNDEFINED = "undefined"
 _UNDEFINED_NOTE = (
-    f"{UNDEFINED}: a coefficient compares the order of two series, and here one of the two is constant or has too few "
-    "values. same_image gives all pairs of two images the same relevance."
+    f"{UNDEFINED}: a correlation is undefined if one of its variables is constant or has too few values. same_image "
+    "gives all pairs of two images the same relevance."
 )
 _TITLES: dict[Task, str] = {
     "sits": "caption and image (SITS)",
@@ -38,23 +38,25 @@ _TITLES: dict[Task, str] = {
     "sis": "image and image (SIS)",
 }
 _RULES: dict[Task, str] = {
-    "sits": "An image stands for its first five captions, pooled as the label says.",
-    "sts": "Captions alone, without their images' other captions; both orders averaged where a label is not symmetric.",
-    "sis": "Every caption of one image against the first five of the other, pooled as the label says (mean for set); "
-    "both orders averaged where a label is not symmetric.",
+    "sits": "An image is represented by its first five captions, with the label's pooling.",
+    "sts": "Single captions, without the other captions of their images; mean of both orders if a label is not "
+    "symmetric.",
+    "sis": "Every caption of one image against the first five of the other, with the label's pooling (mean for set); "
+    "mean of both orders if a label is not symmetric.",
 }
 _SELF = {
-    False: "The judged caption itself is among the references of its own image, as in the papers. That lifts the "
-    "figure over all pairs (CIDEr-D: 0.74, without it 0.43): read non-GT beside it.",
-    True: "The judged caption is no reference of its own image here. The papers keep it, so theirs are not shown.",
+    False: "The references of an image include the judged caption, as in the papers. This raises the figure over all "
+    "pairs (CIDEr-D: 0.74; 0.43 without it), so compare non-GT, too.",
+    True: "The references of an image do not include the judged caption. In the papers they do, so published figures "
+    "are not shown.",
 }
-_SPREAD = "Standard deviation of the relevance between two captions of one image (alpha of BCLS is set to it):"
+_SPREAD = "Standard deviation of the relevance between two captions of one image (used as alpha by BCLS):"
 _OWN_VECTORS = (
-    "an image is compared by its own vector instead of its captions, and a caption by that of its image where the "
-    "label has no vectors of captions."
+    "an image is compared by its own vector instead of its captions. If the label does not have vectors of captions, a "
+    "caption is compared by the vector of its image."
 )
 _TIES = {
-    "pessimistic": "Ties: the query's own image or captions first, then all that is not positive.",
+    "pessimistic": "Ties: the query's own image or captions first, then items that are not positive.",
     "row": "Ties: in the order of the corpus.",
 }
 
@@ -65,7 +67,7 @@ def _content() -> dict[str, Any]:
 
 
 def published_figure(label: JudgedLabel, record: Record) -> Record:
-    """Return the figure that a paper reports for a figure row of a label, as entries of its record; None without one.
+    """Return the figures that a paper reports for a record of a label, as entries to add to it.
 
     The papers score every pair of the test split, with the judged caption among the references.
     """
@@ -74,15 +76,15 @@ def published_figure(label: JudgedLabel, record: Record) -> Record:
     comparable = record.get("split", "test") == "test" and not record.get("missing") and not record.get("leave_one_out")
     for entry in _content()["labels"] if comparable else ():
         if subset in entry.get(task, {}) and all(_has(label, *item) for item in entry["params"].items()):
-            found = {"paper": entry[task][subset], "paper_by": entry["paper"], "paper_label": entry["name"]}
-            found["paper_source"] = _content()["papers"][entry["paper"]]["source"]
+            figures = {"paper": entry[task][subset], "paper_by": entry["paper"], "paper_label": entry["name"]}
+            figures["paper_source"] = _content()["papers"][entry["paper"]]["source"]
             r_precision = entry.get(f"{task}_r_precision")
-            return found | ({"paper_r_precision": r_precision[subset]} if r_precision else {})
+            return figures | ({"paper_r_precision": r_precision[subset]} if r_precision else {})
     return dict.fromkeys(("paper", "paper_by", "paper_label", "paper_source"))
 
 
 def _has(label: JudgedLabel, name: str, wanted: Any) -> bool:
-    """Return whether a label has the value of a parameter. A model in a folder may have been tuned, so it has none."""
+    """Return True if a parameter of a label has a value. A model in a folder may be tuned, so it never matches."""
     if name not in label.params or (name == "model" and label.own_model):
         return False
     value = label.params[name]
@@ -90,22 +92,22 @@ def _has(label: JudgedLabel, name: str, wanted: Any) -> bool:
 
 
 def published_models(evaluation_set: str) -> list[Record]:
-    """Return the models whose papers report figures on a set: `label`, `by`, and figures by the title of a column."""
+    """Return models with published figures on a set, as records of `label`, `by`, and a figure for each column."""
     return list(_content()["models"].get(evaluation_set, ()))
 
 
 def paper_notes(names: Iterable[str]) -> list[str]:
-    """Cite papers by their short names, each once."""
+    """Return a citation of each paper, without duplicates."""
     papers = {name: _content()["papers"][name] for name in dict.fromkeys(names)}
     return [f"{name}: {paper['source']}. {paper.get('protocol', '')}".rstrip() for name, paper in papers.items()]
 
 
 @dataclass(frozen=True)
 class Column:
-    """One figure of every label.
+    """One figure of all labels.
 
     `statistic`: name of the figure, for notes.
-    `estimates`: by label; labels without the figure are left out.
+    `estimates`: estimates by label. Labels without the figure are left out.
     """
 
     title: str
@@ -116,19 +118,19 @@ class Column:
     def of(
         cls, records: Sequence[Record], task: str, subset: str, figure: str, title: str, statistic: str = ""
     ) -> Column:
-        """Take a figure of a task and subset from the records of labels."""
+        """Select a figure of a task and subset from the records of labels."""
         chosen = [record for record in records if (record["task"], record["subset"]) == (task, subset)]
         return cls(title, {record["label"]: _estimate(record, figure) for record in chosen}, statistic)
 
     def best(self) -> set[str]:
-        """Return the labels with the largest figure as the table of all sets prints it; several if they tie."""
+        """Return the labels with the maximum figure, as printed in the table of all sets; several if they tie."""
         printed = {label: round(one.value, 3) for label, one in self.estimates.items() if one.value is not None}
-        # With one label, nothing is the best.
+        # A single label is not marked as the best.
         return {label for label in printed if printed[label] == max(printed.values())} if len(printed) > 1 else set()
 
 
 def _estimate(record: Record, figure: str) -> Estimate:
-    # Rankings are in percent, all others are not. CxC's records have the interval of Pearson's r without its name.
+    # Only rankings are in percent. CxC's records hold the interval of Pearson's r without a prefix.
     scale = 100 if record["task"] == "eccv" else 1
     low, high = (record.get(f"{figure}_{end}", record.get(end)) for end in ("low", "high"))
     interval = None if low is None or high is None else Interval(low, high)
@@ -137,7 +139,7 @@ def _estimate(record: Record, figure: str) -> Estimate:
 
 
 Show = Callable[[float, Estimate], str]
-"""Takes the value of a figure, which is defined, and the figure; returns a cell."""
+"""Function of a defined value and its estimate that returns a cell."""
 
 
 def lay_out(
@@ -151,17 +153,17 @@ def lay_out(
     models: Sequence[Record] = (),
     mark_best: bool = False,
 ) -> Table:
-    """Return a table of one line per label and published model.
+    """Return a table with one line per label and published model.
 
-    `names`: of the labels, as the table shows them. `texts`: further columns, each with its cells by label. `models`:
-    published figures by the title of their column. `mark_best`: whether a star marks the best of a column.
+    `names`: names of the labels in the table. `texts`: additional columns, each with its cells by label. `models`:
+    published figures by the title of their column. `mark_best`: True to mark the best of each column with a star.
     """
 
     def cell(label: str, column: Column) -> str:
-        found = column.estimates.get(label)
-        if found is None or found.value is None:
-            return "" if found is None else UNDEFINED
-        return show(found.value, found) + (" *" if mark_best and label in column.best() else "")
+        estimate = column.estimates.get(label)
+        if estimate is None or estimate.value is None:
+            return "" if estimate is None else UNDEFINED
+        return show(estimate.value, estimate) + (" *" if mark_best and label in column.best() else "")
 
     texts = {**texts, "by": {}} if models and "by" not in texts else texts
     titles = [column.title for column in columns] + list(texts)
@@ -175,7 +177,7 @@ def lay_out(
 
 
 def records_of(labels: Sequence[LabelFigures]) -> list[Record]:
-    """Return the flat records of labels, with the figures of papers."""
+    """Return the flat records of labels, including the figures of papers."""
     return [
         {"label": one.label.label, "source": one.label.source, **record, **published_figure(one.label, record)}
         | {"uses": one.label.uses}
@@ -185,7 +187,7 @@ def records_of(labels: Sequence[LabelFigures]) -> list[Record]:
 
 
 def cxc_report(labels: Sequence[LabelFigures], params: JudgeParams, spreads: Mapping[str, float | None]) -> Report:
-    """Report the agreement of labels of one split with CxC's human scores, with the points of `dvc plots`.
+    """Report the agreement of labels with CxC's human scores on one split, with points for `dvc plots`.
 
     `spreads`: `sibling_std` by label, for a note below the first table.
     """
@@ -211,7 +213,7 @@ def _task_table(task: Task, labels: Sequence[JudgedLabel], all_records: Sequence
     columns = [Column.of(list(records.values()), task, subset, "pearson", title) for subset, title in titles.items()]
     paper, by = dict[str, str](), dict[str, str]()
     for label in names:
-        # No paper reports the GT pairs by themselves.
+        # Papers do not report figures of only the GT pairs.
         published = [records[label, subset] for subset in titles if subset not in OWN]
         if cited := dict.fromkeys(record["paper_by"] for record in published if record["paper_by"]):
             cells = ["-" if record["paper"] is None else f"{record['paper']:.3f}" for record in published]
@@ -227,7 +229,7 @@ def _task_table(task: Task, labels: Sequence[JudgedLabel], all_records: Sequence
     notes += [f"{r['label']}: {r['missing']:,} pairs left out: {r['first_missing']}" for r in of_all if r["missing"]]
     notes += ["paper: all / non-GT, as printed."] if by else []
     notes += paper_notes(name for cell in by.values() for name in cell.split(", "))
-    # Models do not depend on the task, so one note below the first table names them.
+    # Models do not depend on the task, so only the first table has this note.
     notes += _model_notes(labels) if task == next(iter(_TITLES)) else []
     n = max(record["n"] + record["missing"] for record in of_all)
     title = f"CxC {of_all[0]['split']}, {_TITLES[task]}: Pearson's r with human scores, {n:,} pairs"
@@ -235,12 +237,12 @@ def _task_table(task: Task, labels: Sequence[JudgedLabel], all_records: Sequence
 
 
 def headline_report(report: Report, rates: Mapping[str, tuple[float, str]]) -> Report:
-    """Return the agreement with people and the best label; `rates`: work of each label per second, and its unit."""
+    """Report the agreement with people and the best label. `rates`: speed of each label, and its unit."""
     first = report.tables[0]
     kept = [i for i, title in enumerate(first.header) if title in (ALL, "non-GT", "paper")]
     rows = list[tuple[str, ...]]()
     for row in first.rows:
-        # Without the name of its word vectors, which a note of the report has.
+        # Remove the name of the word vectors.
         label = row[0].partition(" ")[0]
         rows.append((label, *(row[i] for i in kept), "{:,.0f} {}".format(*rates[label]) if label in rates else ""))
     agreement = {r["label"]: r["pearson"] for r in report.records if (r["task"], r["subset"]) == ("sits", NON_GT)}
@@ -249,11 +251,11 @@ def headline_report(report: Report, rates: Mapping[str, tuple[float, str]]) -> R
     if defined:
         notes.append(f"{max(defined, key=defined.__getitem__)} agrees best with people: train with its lookup.")
     if all(record["source"] != "fuse" for record in report.records):
-        notes.append("`relabel tune best` makes a label that agrees better, for --label fuse.")
+        notes.append("`relabel tune best` fits a label with better agreement, for --label fuse.")
     notes.append(
-        "In brackets: 95% intervals. per second: captions encoded on this machine, with the loading of models; judged "
-        "pairs scored, if a label scores pair by pair. Other tables, notes and the sources of published figures: the "
-        "report, or --full."
+        "In brackets: 95% intervals. per second: captions encoded on this machine, including the time to load models, "
+        "or judged pairs scored if a label scores pair by pair. More tables, notes and sources of published figures: "
+        "see the report, or pass --full."
     )
     header = ("label", *(first.header[i] for i in kept), "per second")
     return Report((Table(first.title, header, tuple(rows), tuple(notes)),), report.records)
@@ -263,13 +265,13 @@ def _task_notes(task: Task, labels: Sequence[JudgedLabel], leave_one_out: bool) 
     """Describe how the pairs of a task are scored."""
     notes = []
     reading = [one for one in labels if one.source not in (BASELINE, EXTERNAL)]
-    # A label that is made of others may compare captions in some parts and images' own vectors in others.
+    # A label with parts may compare captions in some parts and vectors of images in others.
     if not reading or any(one.label not in one.image_vectors for one in reading):
         notes.append(f"{_RULES[task]} {_SELF[leave_one_out]}" if task == "sits" else _RULES[task])
     if vectors := list(dict.fromkeys(name for one in reading for name in one.image_vectors)):
         notes.append(f"{', '.join(vectors)}: {_OWN_VECTORS}")
     external = [one.label for one in labels if one.source == EXTERNAL]
-    source = "scores of another program, by the ids of the pairs, or of a function of texts"
+    source = "scores from a file, by the ids of the pairs, or from a function of texts"
     return notes + ([f"{', '.join(external)}: {source}."] if external else [])
 
 
@@ -279,7 +281,7 @@ def _model_notes(labels: Sequence[JudgedLabel]) -> list[str]:
 
 
 def _sampled_table(labels: Sequence[JudgedLabel], records: Sequence[Record], params: JudgeParams) -> Table:
-    """Return the figures by the protocol of CxC's authors, times 100, beside published models of the test split."""
+    """Return the figures by the protocol of CxC's authors, times 100, with published models for the test split."""
     split = records[0]["split"]
     figure = "sampled_spearman"
     columns = [
@@ -287,12 +289,12 @@ def _sampled_table(labels: Sequence[JudgedLabel], records: Sequence[Record], par
     ]
     models = published_models("cxc") if split == "test" else []
     notes = [
-        "A draw takes half of the items, and one rated pair of each: left captions (STS), left images (SIS), images "
-        f"(SITS). Mean and standard deviation of Spearman's rho over {DRAWS:,} draws, times 100, seed "
+        "Each draw takes half of the items (STS: left captions, SIS: left images, SITS: images) and one rated pair of "
+        f"each. Mean and standard deviation of Spearman's rho over {DRAWS:,} draws, times 100, seed "
         f"{params.seed}. Parekh et al., EACL 2021.",
     ]
     if models:
-        # A paper's SITS figure may be of all pairs or of non-GT, so it stands in neither of these columns.
+        # The SITS figure of a paper may be over all pairs or over non-GT pairs, so it has a separate column.
         columns.append(Column("SITS as printed", {}))
         notes += paper_notes(model["by"] for model in models)
     title = f"CxC {split}: sampled Spearman with human scores, x100"
@@ -300,21 +302,21 @@ def _sampled_table(labels: Sequence[JudgedLabel], records: Sequence[Record], par
     return lay_out(title, names, columns, _x100, notes, models=models)
 
 
-def _r(value: float, found: Estimate) -> str:
-    if found.interval is None:
+def _r(value: float, estimate: Estimate) -> str:
+    if estimate.interval is None:
         return f"{value:.4f}"
-    # `.738` rather than `0.738`: both ends of an interval stand beside their figure in one cell.
-    low, high = (f"{end:.3f}".replace("0.", ".", 1) for end in (found.interval.low, found.interval.high))
+    # Write `.738` instead of `0.738` to keep the cell short.
+    low, high = (f"{end:.3f}".replace("0.", ".", 1) for end in (estimate.interval.low, estimate.interval.high))
     return f"{value:.4f} [{low} {high}]"
 
 
-def _x100(value: float, found: Estimate) -> str:
-    interval = f" [{100 * found.interval.low:.1f} {100 * found.interval.high:.1f}]" if found.interval else ""
-    return f"{100 * value:.1f}{interval}" + ("" if found.deviation is None else f" ±{100 * found.deviation:.1f}")
+def _x100(value: float, estimate: Estimate) -> str:
+    interval = f" [{100 * estimate.interval.low:.1f} {100 * estimate.interval.high:.1f}]" if estimate.interval else ""
+    return f"{100 * value:.1f}{interval}" + ("" if estimate.deviation is None else f" ±{100 * estimate.deviation:.1f}")
 
 
 def eccv_report(labels: Sequence[LabelFigures], unranked: Sequence[str] = ()) -> Report:
-    """Report labels as rankers on ECCV Caption; empty if there is none. A note names those that were not ranked."""
+    """Report labels as rankers on ECCV Caption. A note names labels that were not ranked. Empty without labels."""
     if not labels:
         return Report()
     records = records_of(labels)
@@ -332,14 +334,17 @@ def eccv_report(labels: Sequence[LabelFigures], unranked: Sequence[str] = ()) ->
     notes = [
         f"{n['i2t']:,} image queries rank 25,000 captions (i2t), {n['t2i']:,} caption queries rank 5,000 images (t2i). "
         f"{_TIES[records[0]['ties']]}",
-        "R@1 says little of labels that read an image's captions: a caption meets itself.",
-        *(f"* {label}: re-ranks the best of {gate}; the rest in the gate's order." for label, gate in gates.items()),
+        "R@1 is not informative for labels that read an image's captions, because each query is among its own "
+        "references.",
+        *(f"* {label}: re-ranks the best of {gate}; the rest keeps the gate's order." for label, gate in gates.items()),
         *(["S-NDCG: mAP@R / R-P as printed."] if published else []),
         *paper_notes(record["paper_by"] for record in published),
     ]
     if unranked:
         names = ", ".join(unranked)
-        notes.append(f"Scored pair by pair and not ranked: {names}. `--gate sbert` re-ranks the best of sbert.")
+        notes.append(
+            f"Not ranked, because they score pair by pair: {names}. `--gate sbert` re-ranks the best of sbert."
+        )
     notes += _model_notes([one.label for one in labels])
     shown = {one.label.label: one.label for one in labels}
     lines = {label: f"{label} *" if label in gates else one.display_name for label, one in shown.items()}
@@ -351,7 +356,7 @@ def eccv_report(labels: Sequence[LabelFigures], unranked: Sequence[str] = ()) ->
 def set_report(
     judged: EvaluationSet, labels: Sequence[LabelFigures], left_out: Mapping[str, str], params: JudgeParams
 ) -> Report:
-    """Report the figures of labels on a set of texts, times 100; `left_out`: why labels cannot score it."""
+    """Report the figures of labels on a set of texts, times 100. `left_out`: reasons of labels that cannot score it."""
     if not labels:
         return Report()
     records = records_of(labels)
@@ -359,9 +364,8 @@ def set_report(
     notes = [judged.protocol]
     if params.resamples:
         notes.append(f"In brackets: 95% interval of {params.resamples:,} bootstrap resamples, seed {params.seed}.")
-    # All labels have the same groups, since a label that scores nothing has undefined figures.
     missing = {one.label.label: max(record["missing"] for record in one.records) for one in labels}
-    left = "judgements left out, whose texts could not be encoded."
+    left = "judgements left out, because their texts could not be encoded."
     notes += [f"{label}: {count:,} {left}" for label, count in missing.items() if count]
     notes += [f"Not scored: {label} ({reason})." for label, reason in left_out.items()]
     notes += paper_notes(model["by"] for model in models)
@@ -375,7 +379,7 @@ def set_report(
 
 def _set_columns(judged: EvaluationSet, records: Sequence[Record]) -> Iterator[Column]:
     groups = list(dict.fromkeys(record["subset"] for record in records))
-    # Several statistics leave no room for groups, unless groups are all there is.
+    # With several statistics, there is not enough space for groups, unless the set has only groups.
     if len(judged.statistics) > 1 and judged.group == ALL:
         groups = [ALL]
     for group in groups:
@@ -388,14 +392,14 @@ def _set_columns(judged: EvaluationSet, records: Sequence[Record]) -> Iterator[C
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of a label: captions encoded and scored per second, and bytes of encoding per caption."""
+    """Cost of a label: captions encoded and scored per second, and bytes of its encoding per caption."""
 
     captions_per_second: float
     bytes_per_caption: float
 
     @classmethod
     def of(cls, costs: Sequence[Mapping[str, Any]]) -> Cost:
-        """Sum the costs of several sets, each with its `captions`, `seconds` and `bytes`."""
+        """Combine the costs of several sets, each with its `captions`, `seconds` and `bytes`."""
         captions, seconds, size = (sum(cost[name] for cost in costs) for name in ("captions", "seconds", "bytes"))
         return cls(captions / seconds, size / captions)
 
@@ -417,11 +421,11 @@ def headline_columns(records: Sequence[Record], sets: Sequence[EvaluationSet]) -
 
 
 def reproduction_report(records: Sequence[Record], sets: Sequence[EvaluationSet]) -> Report:
-    """Lay out the figures of labels beside those that papers report for them; empty without any."""
+    """Report the figures of labels next to published figures of the same labels. Empty without any."""
     figures = {"sits": "pearson", "eccv": "map_at_r"} | {one.name: one.statistics[0] for one in sets if one.statistics}
-    found = [(r, _estimate(r, figures[r["task"]]).value) for r in records if r.get("paper") is not None]
+    published = [(r, _estimate(r, figures[r["task"]]).value) for r in records if r.get("paper") is not None]
     rows = []
-    for record, value in found:
+    for record, value in published:
         if value is not None:
             ours, paper = 100 * value, record["paper"] * (100 if record["task"] == "sits" else 1)
             difference = round(ours - paper, 1) + 0.0  # no -0.0
@@ -435,15 +439,15 @@ def reproduction_report(records: Sequence[Record], sets: Sequence[EvaluationSet]
 
 
 def summary_report(columns: Sequence[Column], costs: Mapping[str, Cost], absent: Sequence[str] = ()) -> Report:
-    """Lay out one table of all labels and sets; `absent`: notes about the sets that are not in it."""
+    """Report all labels on all sets in one table. `absent`: notes about sets that are missing in it."""
     names = {label: label for column in columns for label in column.estimates}
     rates = {label: _rate(cost.captions_per_second) for label, cost in costs.items()}
     sizes = {label: f"{cost.bytes_per_caption:,.0f}" for label, cost in costs.items()}
     notes = [f"{'; '.join(f'{column.title}: {column.statistic}' for column in columns)}. *: the best of a column."]
     if costs:
         notes.append(
-            "captions/s: captions of the sets of texts encoded and scored per second on this machine, with the loading "
-            "of models. bytes/caption: their encodings, with those of the parts of a label."
+            "captions/s: captions of the sets of texts encoded and scored per second on this machine, including the "
+            "time to load models. bytes/caption: size of their encodings, including those of the parts of a label."
         )
     title, texts = "Labels on all evaluation sets, x100", {"captions/s": rates, "bytes/caption": sizes}
     shown = [*notes, *absent]
@@ -457,5 +461,5 @@ def summary_report(columns: Sequence[Column], costs: Mapping[str, Cost], absent:
 
 
 def _rate(rate: float) -> str:
-    # Five captions and the loading of a model take longer than a second per caption.
+    # With only a few captions, loading a model can take more than a second per caption.
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"

@@ -1,1 +1,1 @@
-"""Tables of the k most relevant captions of every caption or image: exact, for any source that has a search."""
+"""Tables of the k most relevant captions for every caption or image."""

@@ -1,4 +1,4 @@
-"""Construction of a table of neighbours: work that all queries share, then one shard after another, in any order."""
+"""Construction of a neighbour table: a shared step, such as an index, then independent shards."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from relabel.sources.relevance import Relevance
 from relabel.store.files import write_plain
 from relabel.store.workdir import Step, Steps, Task, Work, make_step, part_name, part_ranges
 
-_RECALL = "recall"  # folder of the work on the exact search that measures the recall of an index
-_WRITER_BYTES = 160 << 20  # memory of a shard while it is written, in addition to the finder's
+_RECALL = "recall"  # work folder of the exact search that measures the recall of an index
+_WRITER_BYTES = 160 << 20  # memory for writing a shard, in addition to the finder's
 
 
 @dataclass(frozen=True, eq=False)
 class NeighbourWork:
-    """Work on one table of neighbours.
+    """Work on one neighbour table.
 
-    `queries`: whether captions or images are queries.
-    `rows`: corpus rows that are queries and candidates.
+    `queries`: kind of queries, captions or images.
+    `rows`: corpus rows of the queries and candidates.
     `k`: neighbours per query.
-    `open_relevance`: opens the label's encoding; called once per worker, with its first task.
+    `open_relevance`: opens the label's encoding; called once per worker, in its first task.
     `index`: faiss factory string of an approximate search.
     `gated`: True if a gate rejects pairs before they are scored.
     """
@@ -63,15 +63,15 @@ class NeighbourWork:
         """Queries and candidates."""
         candidates = np.arange(self.rows.start, self.rows.stop, dtype=np.int32)
         if self.queries == "captions":
-            # A caption is never its own neighbour.
+            # A caption is not its own neighbour.
             return Search(References.single(candidates), candidates, candidates, self.k)
-        # An image is no caption: there is nothing to exclude.
+        # Images are not among the candidates, so nothing is excluded.
         nothing = np.full(len(self.numbers), -1, np.int32)
         return Search(self.corpus.references(self.numbers), nothing, candidates, self.k)
 
     def steps(self, work: Work) -> Steps:
-        """Yield the work that queries share, unless all shards are done, and then the shards."""
-        # An image counts as its references, from which it is never separated.
+        """Yield the shared step, unless all shards exist, and then the step of the shards."""
+        # An image counts as its references. All of them are in one shard.
         size = self.runtime.rows_per_shard // (1 if self.queries == "captions" else REFERENCES)
         shards = part_ranges(range(len(self.numbers)), max(1, size))
         tasks = [
@@ -84,7 +84,7 @@ class NeighbourWork:
         yield step
         search, names = self.search, [task.file for task in tasks]
         work.metadata |= {"query_count": len(search.queries), "candidate_count": len(search.candidates)}
-        # A gated search can miss neighbours.
+        # A search behind a gate can miss neighbours.
         work.metadata |= {"width": search.width, "exact": self.index is None and not self.gated}
         work.metadata["recall"] = self._recall(work, names)
         work.excluded |= set(work.names()) - set(names)
@@ -95,17 +95,17 @@ class NeighbourWork:
         first = self.numbers.start
 
         def tables() -> Iterator[pa.Table]:
-            # One row group at a time, so that memory depends neither on k nor on the shard size.
+            # One row group at a time: the memory is then independent of k and the shard size.
             for group in row_groups(queries, finder.search.width):
                 rows, scores = finder.find(work, group, advance)
                 row = np.arange(first + group.start, first + group.stop, dtype=np.int32)
-                own = image[row] if self.queries == "captions" else row
-                yield table_of(row, rows, scores, image[rows] == own[:, None])
+                query_image = image[row] if self.queries == "captions" else row
+                yield table_of(row, rows, scores, image[rows] == query_image[:, None])
 
         write_plain(path, tables(), SCHEMA)
 
     def _recall(self, work: Work, shards: list[str]) -> dict[str, Any] | None:
-        """Measure the recall of an approximate table by an exact search for a sample of its queries."""
+        """Measure the recall of an approximate table with an exact search for a sample of its queries."""
         if self.index is None:
             return None
         search, subfolder = self.search, work.subfolder(_RECALL)
@@ -130,7 +130,7 @@ class NeighbourWork:
     def _finder(self) -> Finder:
         """The finder of this worker."""
         relevance = self.relevance
-        # The finder gets the memory that the encoding and the writer leave, but never less than an eighth.
+        # The finder gets the memory that the encoding and the writer leave, but at least an eighth of the limit.
         left = self.runtime.memory - _WRITER_BYTES - _release_memory()
         runtime = replace(self.runtime, memory=max(left, self.runtime.memory // 8))
         if self.index is not None:
@@ -139,14 +139,14 @@ class NeighbourWork:
 
 
 def _release_memory() -> int:
-    """Return memory that the allocators of this process keep to the system; return the bytes that stay resident.
+    """Release unused memory of this process's allocators, and return the bytes that stay resident.
 
-    Without it, a stage after a large one has less memory: after encoding with a sentence encoder, Arrow and the C
+    Otherwise a stage after a large one has less memory: after encoding with a sentence encoder, Arrow and the C
     library keep 0.6 GiB that the next stage cannot use.
     """
     gc.collect()
     pa.default_memory_pool().release_unused()
-    # Only glibc has this function.
+    # Only in glibc.
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
     return int(psutil.Process().memory_info().rss)

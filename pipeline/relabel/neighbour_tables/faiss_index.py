@@ -1,7 +1,7 @@
-"""Approximate neighbours by a faiss index, for a first look at a very large corpus, and their recall.
+"""Approximate neighbours from a faiss index, for exploring very large corpora, and their recall.
 
-The candidates that the index returns are scored exactly. Recall is measured by an exact search for a sample of queries
-and recorded in the manifest.
+The candidates that the index returns are scored exactly. Recall is measured with an exact search for a sample of
+queries and recorded in the manifest.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from relabel.topk.vector_index import MAX_GPU_NEIGHBOURS, change_index, import_f
 
 FILE = "search.faiss"
 QUERIES, SEED = 1000, 0
-"""Number of queries on which recall is measured, and the seed that draws them."""
+"""Number of queries in the sample for recall, and its random seed."""
 _BATCH = 256  # queries per call of the index
 
 
 @dataclass(frozen=True, eq=False)
 class IndexFinder(Finder):
-    """Approximate search for neighbours by a faiss index.
+    """Approximate search for neighbours with a faiss index.
 
-    With pooling `max` every reference of a set is searched, with `mean` the mean of the references, with `first` the
-    first one. If the index returns fewer than k candidates, the first captions of the corpus fill the list, with their
-    own scores.
+    Pooling `max` searches with every reference of a set, `mean` with the mean of the references, and `first` with the
+    first one. If the index returns fewer than k candidates, the list is filled with the first captions of the corpus
+    and their exact scores.
 
-    `factory`: index factory string, as `faiss.index_factory` takes it.
+    `factory`: string for `faiss.index_factory`.
     """
 
     relevance: Relevance
@@ -62,7 +62,7 @@ class IndexFinder(Finder):
         save_index(path, index)
 
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
-        """Search the index for some queries and score its candidates exactly."""
+        """Search the index for a range of queries, and score the candidates exactly."""
         faiss = import_faiss()
         stored = faiss.read_index(str(work.folder / FILE))
         index = to_device(stored, self.runtime.device) if self._count <= MAX_GPU_NEIGHBOURS else stored
@@ -70,14 +70,14 @@ class IndexFinder(Finder):
         rows, scores = np.empty(shape, np.int32), np.empty(shape)
 
         def run(start: int) -> int:
-            # The setting belongs to this thread alone. Batches do not depend on the number of threads.
+            # Applies to this thread only. Batches do not depend on the number of threads.
             faiss.omp_set_num_threads(1)
             numbers = np.arange(start, min(start + _BATCH, queries.stop))
-            part = slice(start - queries.start, start - queries.start + len(numbers))
-            rows[part], scores[part] = self._rank(numbers, self._lookup(index, numbers))
+            batch = slice(start - queries.start, start - queries.start + len(numbers))
+            rows[batch], scores[batch] = self._rank(numbers, self._lookup(index, numbers))
             return len(numbers)
 
-        # An index on a GPU serves one thread at a time.
+        # An index on a GPU can only be searched by one thread at a time.
         with ThreadPoolExecutor(self.runtime.threads if index is stored else 1) as pool:
             for done in pool.map(run, range(queries.start, queries.stop, _BATCH)):
                 advance(done)
@@ -85,8 +85,8 @@ class IndexFinder(Finder):
 
     @property
     def _count(self) -> int:
-        """Candidates per query."""
-        # One more than k, since the query itself is usually among them.
+        """Number of candidates per query."""
+        # k + 1, because the query itself is usually among them.
         return min(self.search.k + 1, len(self.search.candidates))
 
     def _lookup(self, index: Any, numbers: NDArray[np.int64]) -> Rows:
@@ -94,28 +94,28 @@ class IndexFinder(Finder):
         sets = self.search.queries.take(numbers)
         vectors = self._vectors(sets.first().rows if self.pooling == "first" else sets.rows)
         if self.pooling == "mean":
-            # The sum points in the direction of the mean, which is all that a search by cosine depends on.
+            # The sum has the direction of the mean, and a search by cosine depends only on the direction.
             vectors = np.add.reduceat(vectors, sets.indptr[:-1], axis=0)
         # Vectors per query.
         sizes = np.diff(sets.indptr) if self.pooling == "max" else np.ones(len(numbers), np.int64)
         count = self._count
         positions = index.search(vectors, count)[1]
         rows = np.where(positions >= 0, self.search.candidates[positions], -1)
-        # One line of candidates per vector; sets with fewer references are padded.
+        # One line of candidates per vector, with padding for sets of fewer references.
         padded = np.full((len(numbers), int(sizes.max()), count), -1, np.int32)
         padded[np.arange(sizes.max()) < sizes[:, None]] = rows
-        # Sorted, so that duplicates are adjacent; all but the first become padding.
+        # Sort to make duplicates adjacent, and replace all but the first by padding.
         distinct = np.sort(padded.reshape(len(numbers), -1), axis=1)
         distinct[:, 1:][distinct[:, 1:] == distinct[:, :-1]] = -1
         distinct[distinct == self.search.exclude[numbers][:, None]] = -1
         return distinct
 
     def _rank(self, numbers: NDArray[np.int64], rows: Rows) -> tuple[Rows, Scores]:
-        """Fill short lists, score all candidates exactly and order them by (-score, row)."""
+        """Fill short lists, score all candidates exactly and sort them by (-score, row)."""
         width = self.search.width
         for i in np.flatnonzero((rows >= 0).sum(axis=1) < width):
             rows[i] = self._fill(rows[i], int(self.search.exclude[numbers[i]]))
-        # Padding keeps -inf and is sorted behind every candidate.
+        # Padding keeps -inf and is sorted after all candidates.
         scores = np.full(rows.shape, -np.inf)
         query, column = np.nonzero(rows >= 0)
         sets = self.search.queries.take(numbers[query])
@@ -136,20 +136,20 @@ class IndexFinder(Finder):
     def _vectors(self, rows: Rows) -> NDArray[np.float32]:
         positions = self.relevance.positions(rows)
         vectors = self.relevance.unit_vectors()
-        assert vectors is not None, "a source without vectors takes no index"
-        return np.nan_to_num(vectors[positions])  # a failed row is NaN, which faiss does not accept
+        assert vectors is not None, "only sources with vectors support an index"
+        return np.nan_to_num(vectors[positions])  # failed rows are NaN, but faiss needs finite vectors
 
 
 def draw_sample(queries: int) -> NDArray[np.int64]:
-    """Draw the queries on which the recall of an index is measured: (q,) int64, ascending."""
+    """Draw the sample of queries for the recall of an index: (q,) int64, ascending."""
     return np.sort(np.random.default_rng(SEED).choice(queries, min(QUERIES, queries), replace=False))
 
 
 def recall(exact: Scores, approximate: NDArray[np.float32]) -> float:
-    """Return the share of the k best that an index returns; ties with the k-th count as found.
+    """Return the share of the k best neighbours that an index returns. Ties with the k-th count as hits.
 
-    `exact`, `approximate`: (q, k) scores of the exact neighbours and of those that the index returns.
+    `exact`, `approximate`: (q, k) scores of the neighbours from the exact search and from the index.
     """
     kth = exact[:, -1:].astype(np.float32)
-    # Not "approximate >= kth": a failed row has NaN scores and no neighbours to miss.
+    # Not "approximate >= kth": failed rows have NaN scores, and count as hits.
     return float((~(approximate < kth)).mean()) if approximate.size else 1.0

@@ -1,6 +1,6 @@
 """The report as one HTML page: tables, charts of judged pairs and of relevance, and a search over captions.
 
-The page holds all data, its styles and plotly's JavaScript, and asks no server for anything. `captions` chooses the
-captions of the page and finds their neighbours, `charts` makes figures of plotly and the data of judged pairs, and
-`render` puts everything together and writes the HTML around the files of `assets/`.
+The page contains all data, styles and plotly's JavaScript, and does not need a server. `captions` selects the captions
+of the page and finds their neighbours, `charts` creates plotly figures and the data of judged pairs, and `render`
+assembles the HTML with the files of `assets/`.
 """

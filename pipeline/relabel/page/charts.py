@@ -1,7 +1,7 @@
-"""Charts of a page: human-judged pairs, and figures as plotly's JavaScript draws them.
+"""Charts of a page: data of human-judged pairs, and figures for plotly's JavaScript.
 
-A figure has traces (`data`), titles of its axes and options of its y axis; the page adds colours and layout. Arrays
-become lists of its JSON.
+A figure has traces (`data`), axis titles and options of the y axis. The page adds colours and layout. Arrays are
+written as JSON lists.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ from relabel.sources.judged import find_pairs
 
 Figure = dict[str, Any]
 TASKS: dict[Task, str] = {"sits": "caption and image", "sts": "two captions", "sis": "two images"}
-"""Tasks in the order of the tables, with the names of their pairs."""
+"""Tasks in the order of the tables, with descriptions of their pairs."""
 POINTS = 2_000
-"""Judged pairs in a chart."""
+"""Maximum number of judged pairs in a chart."""
 WORST = 50
-"""Pairs of the largest disagreement, for each label."""
+"""Number of pairs with the maximum disagreement per label."""
 _BINS = 40
 
 
 class ChartPairs:
-    """Pairs of one task that all labels have scored and the page shows.
+    """Judged pairs of one task that are on the page and have a score by every label.
 
-    `left`, `right`: numbers on the page. `sample`: the pairs in charts, drawn with seed 0.
+    `left`, `right`: numbers on the page. `sample`: random sample of pairs for the charts.
     """
 
     def __init__(self, labels: Sequence[PairScores], task: Task, captions: PageCaptions) -> None:
-        pairs, first = {one.label: one.tasks[task] for one in labels}, labels[0].tasks[task]
+        pairs, first = {label.label: label.tasks[task] for label in labels}, labels[0].tasks[task]
         self.task, self.sides = task, SIDES[task]
         places = {"caption": captions.rows, "image": captions.images}
         pairs_of = zip(self.sides, find_pairs(first.human, captions.corpus), strict=True)
         left, right = (positions_in(places[side], numbers) for side, numbers in pairs_of)
-        scored = np.logical_and.reduce([one.scored for one in pairs.values()])
+        scored = np.logical_and.reduce([scores.scored for scores in pairs.values()])
         index = np.flatnonzero((left >= 0) & (right >= 0) & scored)
         self.left, self.right, self.human = left[index], right[index], first.human.score[index]
         self.one_image = np.isin(first.method[index], OWN)
-        # Equal texts score 1 up to float32 rounding; a rank must see them as ties.
-        self.relevance = {label: round_relative(one.relevance[index]) for label, one in pairs.items()}
+        # Scores of equal texts differ by float32 rounding, but must be ties in ranks.
+        self.relevance = {label: round_relative(scores.relevance[index]) for label, scores in pairs.items()}
         self.sample = np.sort(np.random.default_rng(0).permutation(len(index))[:POINTS])
 
     def records(self, index: NDArray[np.int64]) -> dict[str, Any]:
-        """Return pairs by the numbers of their items."""
+        """Return columns with the page numbers of pairs."""
         return {"left": self.left[index], "right": self.right[index], "one_image": self.one_image[index]}
 
     def data(self, colours: Mapping[str, str]) -> dict[str, Any]:
-        """Return the charts and tables of the task; `colours`: by label."""
+        """Return the charts and tables of the task. `colours`: colour of each label."""
         names = [*self.relevance, "people"]
         return {
             "name": TASKS[self.task],
@@ -70,22 +70,22 @@ class ChartPairs:
         }
 
     def worst(self, label: str) -> dict[str, Any]:
-        """Return the pairs whose ranks by label and by people differ most, with the differences in percent."""
-        # scipy is no dependency of the command's help.
+        """Return the pairs with the maximum rank difference between label and people, in percent of all ranks."""
+        # Imported here to keep the command line fast.
         from scipy.stats import rankdata
 
-        # Ranks are multiples of 0.5, so that equal differences of ranks are equal numbers.
+        # Ranks are multiples of 0.5, so equal differences are exactly equal.
         gap = rankdata(self.relevance[label]) - rankdata(self.human)
         order = np.argsort(-np.abs(gap), kind="stable")[:WORST]
         figures = {"gap": 100 * gap / len(gap), "relevance": self.relevance[label], "human": self.human}
         return self.records(order) | {name: np.round(values[order], 4) for name, values in figures.items()}
 
     def agreement(self) -> dict[str, list[list[float | None]]]:
-        """Return Spearman's rho of all pairs of labels, people last; None where one of them is constant."""
+        """Return matrices of Spearman's rho between all labels and people (last); None if one is constant."""
         series, subsets = np.stack([*self.relevance.values(), self.human]), {"All pairs": self.human >= 0}
         if self.one_image.any() and not self.one_image.all():
             subsets["Pairs of two images (non-GT)"] = ~self.one_image
-        return {title: _spearman(series[:, chosen]) for title, chosen in subsets.items()}
+        return {title: _spearman(series[:, mask]) for title, mask in subsets.items()}
 
 
 def _spearman(series: NDArray[np.float64]) -> list[list[float | None]]:
@@ -100,22 +100,22 @@ def _trace(mode: str, x: Sequence[float] | Scores, y: Sequence[str] | Scores, **
 
 
 def headline(records: Sequence[Record], colours: Mapping[str, str]) -> Figure:
-    """Draw Pearson's r of CxC's pairs of a caption and an image; hollow: pairs of two images."""
+    """Draw Pearson's r for CxC's pairs of a caption and an image. Hollow points: pairs of two images."""
     data = []
     for subset, title, symbol in ((ALL, "all pairs", "circle"), (NON_GT, "pairs of two images", "circle-open")):
         of_subset = [r for r in records if (r["task"], r["subset"]) == ("sits", subset) and r["pearson"] is not None]
-        r, low, high = ([one[name] for one in of_subset] for name in ("pearson", "low", "high"))
-        # Without a bootstrap there are no ends.
+        r, low, high = ([record[name] for record in of_subset] for name in ("pearson", "low", "high"))
+        # Without a bootstrap, the bounds are None.
         above, below = ([abs((end or x) - x) for end, x in zip(ends, r, strict=True)] for ends in (high, low))
         error = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "color": "var(--muted)"}
-        marker = {"size": 11, "symbol": symbol, "color": [colours[one["label"]] for one in of_subset]}
+        marker = {"size": 11, "symbol": symbol, "color": [colours[record["label"]] for record in of_subset]}
         options = {"marker": marker, "error_x": error, "hovertemplate": f"%{{y}}, {title}: %{{x:.3f}}<extra></extra>"}
-        data.append(_trace("markers", r, [one["label"] for one in of_subset], **options))
+        data.append(_trace("markers", r, [record["label"] for record in of_subset], **options))
     return {"data": data, "x": "Pearson's r", "y": "", "options": {"autorange": "reversed"}}
 
 
 def scatter(pairs: ChartPairs, label: str, colour: str) -> Figure:
-    """Draw relevance against human score: the sample, hollow if of one image, and the mean of non-GT pairs."""
+    """Draw relevance against human score: a sample (hollow: pairs of one image), and the mean of non-GT pairs."""
     x, y, data = pairs.relevance[label], pairs.human, []
     for one_image, symbol in ((False, "circle"), (True, "circle-open")):
         numbers = np.flatnonzero(pairs.one_image[pairs.sample] == one_image)
@@ -140,16 +140,16 @@ def diagram(found: Reliability, colour: str) -> Figure:
 
 
 def matrix(rho: Sequence[Sequence[float | None]], names: Sequence[str]) -> Figure:
-    """Draw correlations of series; undefined ones are empty."""
+    """Draw a matrix of correlations. Undefined values are empty."""
     trace = {"type": "heatmap", "x": names, "y": names, "z": rho, "zmin": 0, "zmax": 2, "showscale": False}
     trace |= {"colorscale": [[0, "var(--surface)"], [1, "var(--accent)"]], "texttemplate": "%{z:.2f}"}
     return {"data": [trace | {"hoverinfo": "skip"}], "x": "", "y": "", "options": {"autorange": "reversed"}}
 
 
 def bin_scores(scores: Mapping[str, Scores]) -> tuple[Scores, dict[str, Scores]]:
-    """Return the edges of shared bins, and the share of the pairs of each kind in each bin; no kind without a pair.
+    """Return the edges of shared bins, and for each kind that has pairs, the share of its pairs in each bin.
 
-    Few pairs reach the end of a range such as CIDEr-D's, which would leave most bins empty: the last bin has them.
+    The last bin ends at the 99th percentile and includes higher scores. Otherwise CIDEr-D would have many empty bins.
     """
     finite = {kind: values[~np.isnan(values)] for kind, values in scores.items()}
     pooled = np.concatenate([*finite.values(), np.zeros(1)])
@@ -160,11 +160,11 @@ def bin_scores(scores: Mapping[str, Scores]) -> tuple[Scores, dict[str, Scores]]
 
 
 def distribution(scores: Mapping[str, Scores], colour: str) -> Figure:
-    """Draw the shares of pairs by relevance, for each kind of `draw_pairs` with scores, in shared bins."""
+    """Draw the distribution of relevance for each kind of pairs from `draw_scores`, in shared bins."""
     colours, data, top = {"same_image": colour, "neighbours": "var(--ink)", "random": "var(--baseline)"}, [], 0.02
     edges, binned = bin_scores(scores)
     for kind, shares in binned.items():
-        # Most random pairs of a label of n-grams share none: their bin would flatten all others.
+        # Nearly all random pairs may be in one bin, if they share no n-gram. It would flatten all other bins.
         top = top if kind == "random" else max(top, float(shares.max()))
         line = {"color": colours[kind], "shape": "hv", "dash": "dot" if kind == "neighbours" else "solid"}
         hover = f"{kind}: %{{y:.1%}} at %{{x:.2f}}<extra></extra>"

@@ -1,4 +1,4 @@
-"""Addresses of the images that a page shows. The browser loads them from there: no image is copied."""
+"""URLs of the images on a page. The browser loads them from these URLs; images are not copied."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".avif", ".bmp"}
 class Images:
     """Images in a folder, or on a server.
 
-    `template`: URL with the field `{image_id}`, as `str.format` fills it; None for images in a folder.
-    `files`: addresses of the files of a folder by every name that an id may give them (see `_names`).
+    `template`: URL with the field `{image_id}` for `str.format`; None for images in a folder.
+    `files`: URLs of the files of a folder by each form of id that matches the file (see `_names`).
     """
 
     template: str | None
@@ -35,33 +35,33 @@ class Images:
             try:
                 location.format(image_id="1")
             except (LookupError, ValueError, AttributeError) as error:
-                todo = "Write it as in 'https://example.org/{image_id}.jpg', or {image_id:0>12} for leading zeros."
-                raise UsageError(f"not a template of URLs: {error}", where=location, todo=todo) from error
+                hint = "For example: 'https://example.org/{image_id}.jpg', or {image_id:0>12} for leading zeros."
+                raise UsageError(f"not a URL template: {error}", where=location, hint=hint) from error
             return cls(location, {})
         if not Path(location).is_dir():
-            todo = "Name a folder of images, or a URL with {image_id}."
-            raise MissingError("no such folder of images", where=location, todo=todo)
-        found, count = dict[str, str](), Counter[str]()
+            hint = "Give a folder of images, or a URL with {image_id}."
+            raise MissingError("no such folder of images", where=location, hint=hint)
+        addresses, count = dict[str, str](), Counter[str]()
         for folder, _, files in os.walk(location, followlinks=True):
             for file in (Path(folder, name) for name in files if Path(name).suffix.lower() in _ENDINGS):
                 address = quote(Path(os.path.relpath(file, page)).as_posix())
                 names = _names(file.relative_to(location).as_posix())
                 count.update(names)
-                found |= dict.fromkeys(names, address)
-        # A name of several files is none: the page would show the wrong image.
-        return cls(None, {name: address for name, address in found.items() if count[name] == 1})
+                addresses |= dict.fromkeys(names, address)
+        # Drop ambiguous names; the page could show the wrong image.
+        return cls(None, {name: address for name, address in addresses.items() if count[name] == 1})
 
     def address(self, image_id: str) -> str:
-        """Return the address of an image, or "" if there is none. `image_id`: without the prefix of the dataset."""
+        """Return the URL of an image, or "" if it has none. `image_id`: without the prefix of the dataset."""
         if self.template is None:
             names = (image_id, PurePosixPath(image_id).name, f"#{image_id}")
             return next((self.files[name] for name in names if name in self.files), "")
-        # An id that is a URL itself is used unchanged.
+        # If the id is a URL itself, it is used unchanged.
         return self.template.format(image_id=image_id if self.template.startswith(_FIELD) else quote(image_id))
 
     @property
     def origin(self) -> str:
-        """Source of the images, as the content security policy of a page names it."""
+        """Origin of the images for the content security policy of the page."""
         if self.template is None:
             return "'self' file:"
         url = urlsplit(self.template)
@@ -69,12 +69,12 @@ class Images:
 
     @property
     def config(self) -> Any:
-        """Part of the configuration of a page: the template, or a digest of all addresses."""
+        """Value for the configuration of a page: the template, or a digest of all URLs."""
         return self.template or hashlib.sha256(repr(sorted(self.files.items())).encode()).hexdigest()
 
 
 def _names(path: str) -> set[str]:
-    """Return what image ids call a file: its path and name, with and without the ending; `#7` for `..._000007.jpg`."""
+    """Return the ids that match a file: path or name, with or without suffix; `#7` for `..._000007.jpg`."""
     name = PurePosixPath(path)
     number = re.search(r"\d+$", name.stem)
     return {path, str(name.with_suffix("")), name.name, name.stem, *([f"#{int(number[0])}"] if number else [])}

@@ -1,6 +1,6 @@
-"""The page: its content, from opened labels, their neighbours and their judgements, and its HTML.
+"""Content and HTML of the page, from opened labels, their neighbours and their judgements.
 
-The page is one file with its data, styles and scripts inside.
+The page is one file that includes its data, styles and scripts.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from relabel.store.workdir import Work
 class OpenLabel:
     """A label of the page.
 
-    `uses`: its model or word vectors.
-    `table`: its exact neighbours among all captions of the split, where they have been found.
+    `uses`: model or word vectors of the label.
+    `table`: exact neighbours among all captions of the split, if they have been computed.
     """
 
     source: Source[Any]
@@ -60,28 +60,28 @@ def make_page(
     runtime: Runtime,
     work: Work,
 ) -> str:
-    """Return the page of some captions. Equal content gives equal text.
+    """Return the HTML of the page. The result is deterministic.
 
-    `labels`: by name, in the order of the page. `scores`, `report`: their judgements; empty if there are none.
-    `checked`: the reliability of their curves.
-    `false_negatives`: captions of other images, if they are known. `images`: addresses of images, if there are any.
-    `work`: folder for the files of searches.
+    `labels`: labels by name, in the order of the page. `scores`, `report`: their judgements, or empty.
+    `checked`: reliability of their curves.
+    `false_negatives`: table of false negatives, if known. `images`: URLs of the images, if available.
+    `work`: work folder for searches.
     """
     corpus, total = captions.corpus, len(captions.chosen_from)
     facts = [f"{len(captions):,} of {_count(total, 'caption')}", _count(len(captions.images), "image")]
-    compared = [name for name, one in labels.items() if one.source.spec.kind != "baseline"]
+    compared = [name for name, label in labels.items() if label.source.spec.kind != "baseline"]
     colours = dict.fromkeys(labels, "var(--baseline)")
     colours |= {name: f"var(--label-{number % 8})" for number, name in enumerate(compared)}
     nearest = _nearest({name: labels[name] for name in compared}, captions, runtime, work)
     drawn = {name: draw_scores(labels[name].relevance, captions, nearest.get(name)) for name in compared}
-    figures = {name: distribution(one, colours[name]) for name, one in drawn.items()}
+    figures = {name: distribution(samples, colours[name]) for name, samples in drawn.items()}
     judged = [ChartPairs(scores, task, captions) for task in TASKS if scores and all(task in s.tasks for s in scores)]
     pictured = [corpus.image_ids[number] for number in captions.images]
     listed = [image for row in false_negatives.images for image in row if image] if false_negatives else []
     addresses = _addresses(images, [*pictured, *listed])
     data = {
         "images": [addresses[image_id] for image_id in pictured if images],
-        "labels": {name: [colours[name], one.uses or one.source.spec.name] for name, one in labels.items()},
+        "labels": {name: [colours[name], label.uses or label.source.spec.name] for name, label in labels.items()},
         "captions": [" ".join(corpus.texts[row].split()) for row in captions.rows],
         "ids": [corpus.caption_ids[row] for row in captions.rows],
         "starts": captions.starts,
@@ -89,20 +89,20 @@ def make_page(
         "reliability": {name: diagram(one, colours[name]) for name, one in checked.items()},
         "judged": {pairs.task: pairs.data(colours) for pairs in judged if len(pairs.human)},
         "distributions": {name: figure for name, figure in figures.items() if figure["data"]},
-        "searched": {name: one._asdict() for name, one in nearest.items()},
+        "searched": {name: result._asdict() for name, result in nearest.items()},
     }
     return render_page(title, facts, report.tables, data, false_negatives, warnings, addresses, images)
 
 
 def _addresses(images: Images | None, image_ids: Sequence[str]) -> dict[str, str]:
-    """Return the addresses of images by their ids; "" for an image without one. CheckError if no image has one."""
+    """Return the URL of each image by id, or "" if it has none. Raises CheckError if no image has a URL."""
     if images is None:
         return {}
-    found = {image_id: images.address(image_id.partition(":")[2]) for image_id in image_ids}
-    if not any(found.values()):
-        problem = f"no file there is an image of the page, such as {image_ids[0]}"
-        raise CheckError(problem, where="images", todo="Files are named like ids: 391895.jpg, or a/b.jpg for a/b.")
-    return found
+    urls = {image_id: images.address(image_id.partition(":")[2]) for image_id in image_ids}
+    if not any(urls.values()):
+        problem = f"no file matches an image of the page, such as {image_ids[0]}"
+        raise CheckError(problem, where="images", hint="Name files like ids: 391895.jpg, or a/b.jpg for a/b.")
+    return urls
 
 
 def _count(number: int, noun: str) -> str:
@@ -112,21 +112,21 @@ def _count(number: int, noun: str) -> str:
 def _nearest(
     labels: Mapping[str, OpenLabel], captions: PageCaptions, runtime: Runtime, work: Work
 ) -> dict[str, Nearest]:
-    """Return the nearest captions of every label that can find them in a short time."""
-    found = dict[str, Nearest]()
+    """Return the nearest captions of every label that can find them quickly."""
+    results = dict[str, Nearest]()
     if len(captions) == 1:
-        return found
-    for name, one in labels.items():
-        if one.table is not None and (nearest := read_table(one.table, captions)) is not None:
-            found[name] = nearest
-        elif one.source.spec.fast:
-            found[name] = search(one.relevance, captions, name, runtime, work.subfolder(f".{name}"))
-    fast = list(found.values())
-    for name, one in labels.items():
-        if name not in found and fast and one.source.supports("neighbours") is not None:
-            found[name] = rerank(one.relevance, captions, fast, name, runtime)
-    # Every label takes its place among the others.
-    return {name: found[name] for name in labels if name in found}
+        return results
+    for name, label in labels.items():
+        if label.table is not None and (nearest := read_table(label.table, captions)) is not None:
+            results[name] = nearest
+        elif label.source.spec.fast:
+            results[name] = search(label.relevance, captions, name, runtime, work.subfolder(f".{name}"))
+    fast = list(results.values())
+    for name, label in labels.items():
+        if name not in results and fast and label.source.supports("neighbours") is not None:
+            results[name] = rerank(label.relevance, captions, fast, name, runtime)
+    # In the order of the labels.
+    return {name: results[name] for name in labels if name in results}
 
 
 def render_page(
@@ -139,7 +139,7 @@ def render_page(
     addresses: Mapping[str, str] | None = None,
     images: Images | None = None,
 ) -> str:
-    """Return the HTML of a page; `data` has what its script shows, and `addresses` the images of tables."""
+    """Fill the HTML template of the page. `data`: data for the script. `addresses`: URLs of images in tables by id."""
     from plotly.offline import get_plotlyjs
 
     kinds = {trace["name"] for figure in data["distributions"].values() for trace in figure["data"]}
@@ -159,17 +159,17 @@ def render_page(
         "has_distributions": "" if data["distributions"] else "hidden",
         **{f"has_{kind}": "" if kind in kinds else "hidden" for kind in ("same_image", "neighbours", "random")},
         "image_origin": escape(images.origin if images else ""),
-        "footer": f"Images are loaded from {escape(server)}." if server else "It asks no server for anything.",
+        "footer": f"Images are loaded from {escape(server)}." if server else "It works without a server.",
         "plotly": _pack(get_plotlyjs()),
         "data": _pack(json.dumps(data, allow_nan=False, default=np.ndarray.tolist)),
         "script": _asset("page.js"),
     }
-    # One pass, so that braces inside a text are never taken for a placeholder.
+    # Replaced in one pass, because texts may contain braces.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], _asset("page.html"))
 
 
 def _pack(text: str) -> str:
-    # As a browser's `DecompressionStream("deflate")` reads it. Level 9 takes six times as long for 3% fewer bytes.
+    # Decoded by `DecompressionStream("deflate")` in the browser. Level 9 takes six times as long for 3% fewer bytes.
     return base64.b64encode(zlib.compress(text.encode(), 6)).decode()
 
 
@@ -182,7 +182,7 @@ def _items(texts: Sequence[str]) -> str:
 
 
 def _table(table: Table, opened: bool, addresses: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return a table in a block that can be folded; `addresses`: of its images, by id."""
+    """Return the HTML of a table in a collapsible block. `addresses`: URLs of images by id."""
 
     def image(row: int, column: int) -> str:
         address = addresses.get(table.images[row][column], "") if table.images else ""
@@ -196,7 +196,7 @@ def _table(table: Table, opened: bool, addresses: Mapping[str, str] = MappingPro
         for i, (name, *cells) in enumerate(table.rows)
     )
     title = escape(table.title)
-    # A region that scrolls must be reachable by keyboard.
+    # `tabindex`, because a scrollable region must be reachable by keyboard.
     return (
         f"<details{' open' if opened else ''}><summary>{title}</summary>"
         f'<div class="scroll" tabindex="0" role="region" aria-label="{title}"><table><caption>{title}</caption>'

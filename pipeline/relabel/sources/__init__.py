@@ -1,20 +1,20 @@
-"""Registry of the sources by name. A source's modules load when the source is used.
+"""Registry of the sources by name. The modules of a source are loaded when the source is used.
 
 A source is a way of measuring the relevance of captions to the reference sets of images. It consists of three
 classes:
 
-- `SourceParams`: the parameters a user sets in `params.yaml`;
-- `Source`: its properties (`SourceSpec`), the parameters that enter a fingerprint, and the steps of an encoding, the
-  last one normally of shards (`relabel.sources.shards`);
-- `Relevance` (`relabel.sources.relevance`): an opened encoding, which scores any reference sets and captions.
+- `SourceParams`: the parameters that a user sets in `params.yaml`;
+- `Source`: its properties (`SourceSpec`), the parameters that are part of a fingerprint, and the steps of an encoding.
+  The last step usually writes shards (`relabel.sources.shards`);
+- `Relevance` (`relabel.sources.relevance`): an opened encoding that scores any reference sets and captions.
 
-Scores are r(i, j), how well caption j (the candidate) describes the content of reference set i. Rows of a matrix are
-reference sets (images), columns are captions.
+A score r(i, j) is the degree to which caption j (the candidate) describes the content of reference set i. Rows of a
+matrix are reference sets (images), columns are captions.
 
-A source is one file or one folder, and one line of `SOURCES`; docs/sources/new-source.md shows a complete one.
+A source is one file or folder and one line in `SOURCES`. docs/sources/new-source.md shows a complete example.
 
 Required methods of a `Source` are `fingerprint_params`, `steps` and `open`. Required methods of a `Relevance` are
-`pairs` and `query`. Every other capability is a method with a default, so callers never test which source they hold.
+`pairs` and `query`. Every other capability is a method with a default, so callers do not depend on the type of source.
 Override these methods to add a capability:
 
 - finding exact neighbours: `Relevance.finder`, or give the reason why not in `SourceSpec.refused`;
@@ -48,13 +48,13 @@ SOURCES = {
     "scores": ("relabel.sources.scores", "ScoresSource"),
     "bert_sts": ("relabel.sources.bert_sts", "BertSts"),
 }
-"""Name of each source, with its module and class."""
+"""Module and class of each source by name."""
 
 
 def source_class(name: str) -> type[Source[Any]]:
     """Import the class of a source."""
     if name not in SOURCES:
-        raise UsageError(f"no source {name!r}", todo=choices(name, SOURCES))
+        raise UsageError(f"no source {name!r}", hint=choices(name, SOURCES))
     module, attribute = SOURCES[name]
     imported: type[Source[Any]] = getattr(import_module(module), attribute)
     return imported

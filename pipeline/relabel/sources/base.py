@@ -1,6 +1,6 @@
-"""Contract of a source: its parameters, its properties and its work.
+"""Base classes of sources: parameters, properties and the steps of an encoding.
 
-`relabel.sources` lists the classes of a source and shows a complete one.
+`relabel.sources` describes the classes and methods of a source.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from relabel.store.workdir import Steps, Work
 
 Kind = Literal["vectors", "features", "pairs", "others", "baseline"]
 Capability = Literal["neighbours", "index", "lookup", "query"]
-"""Finding neighbours, a search by faiss, a lookup, and the score of captions against a new text."""
+"""Finding neighbours, searching with faiss, exporting lookups, and scoring captions against a new text."""
 Paths = Mapping[str, Mapping[str | None, str | None]]
 
 
 class SourceParams(Parameters):
-    """Parameters that every source has. Each source adds its own and gives `source` and `pooling` a default.
+    """Base class of source parameters. Each source adds its own and defines defaults for `source` and `pooling`.
 
     Attributes
     ----------
     paths : mapping of str to mapping
-        Parameters that may be a path, with their special values: each special value maps to a folder in the data
-        folder, or to None if it does not stand for a folder. `{dataset}` is the name of the dataset. `Config.source`
-        makes paths absolute.
+        Parameters that may be a path, with their special values. A special value maps to a folder in the data folder,
+        or to None if it does not stand for a folder. `{dataset}` is replaced by the name of the dataset.
+        `Config.source` makes paths absolute.
     """
 
     paths: ClassVar[Paths] = {}
 
     source: str
-    pooling: Pooling = Field(description="Pooling of an image's references into one number.")
+    pooling: Pooling = Field(description="Pooling of the scores of an image's references to one score.")
 
     def completed(self, params_of: Callable[[str], SourceParams]) -> Self:
-        """Return the parameters with defaults that depend on other labels. `params_of`: parameters by label."""
+        """Fill in defaults that depend on other labels. `params_of`: returns the parameters of a label."""
         return self
 
     def tuned_models(self) -> tuple[str, ...]:
-        """Return the tuned models that these parameters use: NAMEs of `relabel tune NAME`."""
+        """Return the tuned models that the parameters use, as names of `relabel tune NAME`."""
         return ()
 
     def fetched(self) -> tuple[str, ...]:
-        """Return the datasets of `relabel fetch` without which a label of these parameters is left out of a run."""
+        """Return the datasets of `relabel fetch` that the parameters need. Without them, a run leaves the label out."""
         return ()
 
 
@@ -67,20 +67,20 @@ class SourceSpec:
     name : str
         Name of the source in `params.yaml`.
     kind : Kind
-        Kind of encoding. "vectors" are unit vectors compared by their cosine, "features" are sparse rows that score
-        whole blocks, and "pairs" are scored one by one. "others" is a function of other labels or has given scores,
-        and "baseline" needs image ids only.
+        Kind of encoding. "vectors" are unit vectors compared by cosine, "features" are sparse rows that score whole
+        blocks, and "pairs" are scored one by one. "others" combines other labels or reads given scores, and "baseline"
+        only needs image ids.
     bounds : (float, float)
         Minimum and maximum relevance.
     symmetric : bool
         True if r(a, b) = r(b, a) for single captions.
     params : type of SourceParams
     refused_poolings : mapping of Pooling to str
-        Poolings that the source does not support, with the reason.
+        Unsupported poolings, with the reason.
     refused : mapping of Capability to str
-        What the source cannot do, with the reason (see `Source.supports`).
+        Unsupported capabilities, with the reason (see `Source.supports`).
     image_vectors : bool
-        True if the source compares a vector of the image itself, not only the image's captions.
+        True if the source compares vectors of images, not only of their captions.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class SourceSpec:
 
     @property
     def fast(self) -> bool:
-        """True if blocks of arbitrary captions are cheap, so the source can pick candidates for a slower one."""
+        """True if blocks of arbitrary captions are cheap, so the source can select candidates for a slower one."""
         return self.kind in ("vectors", "features")
 
     @property
@@ -113,18 +113,19 @@ class SourceSpec:
 
 @dataclass(frozen=True)
 class DerivedModel:
-    """A model that the first encoding makes, in the data folder, for all labels with the same parameters.
+    """A model that the first encoding creates in the data folder, shared by all labels with the same parameters.
 
     Attributes
     ----------
     name : str
         Name of the model in the list of a run.
     folder : Path
-        It need not exist.
+        Folder of the model. It need not exist.
     recipe : callable
-        Takes the sources of the label's parts and gates by label, the corpus, the name of its dataset, and the runtime.
+        Takes the sources of the label's components and gates by label, the corpus, the name of its dataset, and the
+        runtime.
     judged : bool
-        True if the model is chosen by human scores of COCO's captions.
+        True if the model is selected by human scores of COCO's captions.
     """
 
     name: str
@@ -147,9 +148,9 @@ class Encoding:
     manifest : Manifest
     runtime : Runtime
     inputs : mapping of str to Relevance
-        By label, the opened encodings of all labels in `Source.input_labels`, for the same rows.
+        Opened encodings of all labels in `Source.input_labels`, for the same rows.
     bounds : mapping of str to (float, float)
-        By label, their minimum and maximum relevance.
+        Minimum and maximum relevance of each label in `inputs`.
     """
 
     corpus: Corpus
@@ -161,15 +162,15 @@ class Encoding:
 
     @property
     def rows(self) -> range:
-        """Corpus rows that are encoded."""
+        """Encoded corpus rows."""
         return range(*self.manifest.metadata["rows"])
 
 
 class Source(ABC, Generic[P]):
-    """A way of measuring relevance, with its parameters.
+    """Base class of sources: a way of measuring relevance, with its parameters.
 
-    Subclasses implement `fingerprint_params`, `steps` and `open`, and override the methods of the capabilities they
-    have. `relabel.sources` lists the capabilities and shows a minimal source.
+    Subclasses implement `fingerprint_params`, `steps` and `open`, and override the methods of their capabilities.
+    `relabel.sources` lists the capabilities.
 
     Parameters
     ----------
@@ -178,7 +179,7 @@ class Source(ABC, Generic[P]):
     Attributes
     ----------
     spec : SourceSpec
-        Set on the class, and on an instance if its parameters change a property.
+        Defined by the class, and replaced on an instance if its parameters change a property.
 
     Raises
     ------
@@ -193,7 +194,7 @@ class Source(ABC, Generic[P]):
         self.check_pooling(params.pooling)
 
     def check_pooling(self, pooling: Pooling) -> None:
-        """Raise a UsageError with the reason and the supported poolings if the source does not support a pooling.
+        """Raise a UsageError with the reason and the supported poolings if a pooling is not supported.
 
         Examples
         --------
@@ -205,47 +206,47 @@ class Source(ABC, Generic[P]):
         """
         if pooling in self.spec.refused_poolings:
             message = f"{self.spec.name} has no pooling {pooling!r}: {self.spec.refused_poolings[pooling]}"
-            raise UsageError(message, todo=f"Use one of {', '.join(self.spec.poolings)}.")
+            raise UsageError(message, hint=f"Use one of {', '.join(self.spec.poolings)}.")
 
     def tokenizer(self) -> str | None:
-        """Return the name of the tokenizer (`ptb`) if the source reads its tokens from the corpus, or None."""
+        """Return the name of the tokenizer (`ptb`) if the source reads tokens from the corpus, or None."""
         return None
 
     def input_labels(self) -> tuple[str, ...]:
-        """Return the labels that the source combines or uses as a gate. They are encoded first and opened with it."""
+        """Return the labels that the source combines or uses as a gate. They are encoded and opened before it."""
         return ()
 
     def gate(self) -> str | None:
-        """Return the label that decides which pairs are scored; None if all pairs are."""
+        """Return the label that selects the pairs to score, or None if all pairs are scored."""
         return None
 
     def is_pairwise(self) -> bool:
         """Return True if the source scores pair by pair, or combines a label that does.
 
-        Every pair then has its own cost, so blocks of arbitrary captions are too expensive.
+        Blocks of arbitrary captions are then too expensive.
         """
         return self.spec.kind == "pairs"
 
     def supports(self, what: Capability) -> str | None:
         """Return None if the source has a capability, otherwise the reason why it does not."""
         if what == "index" and self.spec.kind != "vectors":
-            return f"faiss searches vectors, and {self.spec.name} has none"
+            return f"faiss searches vectors, but {self.spec.name} does not have vectors"
         if what == "lookup" and self.is_pairwise():
-            return "it scores pair by pair; precomputed batches have its labels"
+            return "it scores pair by pair; use precomputed batches instead"
         return self.spec.refused.get(what)
 
     def require(self, what: Capability) -> None:
-        """Raise UsageError, with the reason, if the source does not have a capability."""
+        """Raise UsageError with the reason if the source does not have a capability."""
         if (reason := self.supports(what)) is not None:
             name = "scores of new texts" if what == "query" else what
-            raise UsageError(f"{self.spec.name} has no {name}: {reason}", todo="Use a label of another source.")
+            raise UsageError(f"{self.spec.name} has no {name}: {reason}", hint="Use a label of another source.")
 
     def write_lookup(
         self, folder: Path, manifest: Manifest, opened: Callable[[], Relevance], config: Mapping[str, Any], work: Work
     ) -> LookupArrays:
-        """Write the source's arrays of a lookup.
+        """Write the arrays of a lookup.
 
-        Override this method to copy files without opening the encoding; otherwise override `Relevance.write_lookup`.
+        Override this method to copy files without opening the encoding. Otherwise override `Relevance.write_lookup`.
 
         Parameters
         ----------
@@ -254,25 +255,25 @@ class Source(ABC, Generic[P]):
         opened : callable
             Opens the encoding.
         config : mapping
-            Parameters of the lookup that can change a value; those of vectors have a `dtype`.
+            Parameters of the lookup that can change a value; for vectors, they include `dtype`.
         work : Work
             Work folder of the lookup.
         """
         return opened().write_lookup(work)
 
     def check_inputs(self, inputs: Mapping[str, Manifest]) -> None:
-        """Raise if the source cannot be made of these encodings, by label, of its `input_labels`."""
+        """Raise if the source cannot use the encodings of its `input_labels`, given as manifests by label."""
 
     def with_documents(self, corpus: Corpus, images: range | None = None) -> Self:
-        """Return the source with the document frequencies of a corpus, for encodings of other corpora.
+        """Return the source with the document frequencies of a corpus, for encoding other corpora.
 
-        Sources without document frequencies, and those that have them already, return themselves.
+        Sources that do not use document frequencies, or already have them, return themselves.
 
         Parameters
         ----------
         corpus : Corpus
         images : range, optional
-            Numbers of the images that count; by default, those that the parameters name.
+            Numbers of the images to count; by default, those that the parameters select.
 
         Raises
         ------
@@ -282,11 +283,11 @@ class Source(ABC, Generic[P]):
         return self
 
     def model_folder(self) -> Path | None:
-        """Return the folder that the parameter `model` names, if the source has one. It need not exist."""
+        """Return the folder of the parameter `model`, if there is one. It need not exist."""
         return None
 
     def derived_model(self, data: Path) -> DerivedModel | None:
-        """Return the model that the first encoding makes for this source, if it needs one. `data`: the data folder."""
+        """Return the model that the first encoding creates for this source, if any. `data`: the data folder."""
         return None
 
     @abstractmethod
@@ -294,26 +295,26 @@ class Source(ABC, Generic[P]):
         """Return everything except the corpus that can change the encoding.
 
         Include parameters, the revision of a model, and the sha256 of every file that is read. Leave out `pooling`
-        unless the encoding depends on it. The values must be JSON-able, and computing them must be cheap compared with
-        encoding.
+        unless the encoding depends on it. The values must be serializable as JSON, and computing them must be cheap
+        compared with encoding.
 
         Raises
         ------
         MissingError
-            If a file or model is missing, with the command that gets it.
+            If a file or model is missing. The error names the command that fetches it.
         """
 
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
-        """Yield the steps of the encoding of some rows, and then set the metadata (see `relabel.store.workdir`).
+        """Yield the steps of encoding a range of rows, and then set the metadata (see `relabel.store.workdir`).
 
-        The default implementation does not yield any. Typically, a source has one task per shard (see
-        `relabel.sources.shards`). Models and tables are loaded by the first task that needs them, and are kept. The
-        bytes of a shard must not depend on other shards, so a batch never crosses a shard. Every process that works on
-        the encoding requests the steps.
+        The default implementation yields no steps. Typically, a source has one task per shard (see
+        `relabel.sources.shards`). The first task that needs a model or table loads it and keeps it. The bytes of a
+        shard must not depend on other shards, so a batch must not cross shards. All processes that work on the encoding
+        request the steps.
 
-        A row that cannot be encoded does not affect other rows: its shard gives the reason in the column `failed`, and
+        A row that cannot be encoded does not affect other rows. Its shard has the reason in the column `failed`, and
         the manifest counts it. `--retry-failed` encodes again. Raise an error only if every row would fail. Pass
-        warnings for the user to `Work.warn`, before the step that they concern if possible.
+        warnings for the user to `Work.warn`, if possible before the step that they concern.
 
         Parameters
         ----------
@@ -322,12 +323,12 @@ class Source(ABC, Generic[P]):
             Corpus rows to encode.
         rows_per_shard : int
         work : Work
-            Folder with the files of earlier steps, and the metadata to set.
+            Folder with the files of earlier steps, and metadata to set.
         runtime : Runtime
-            Threads, memory, device and data folder; none of them may change the bytes.
+            Threads, memory, device and data folder. They must not change the bytes.
         """
         yield from ()
 
     @abstractmethod
     def open(self, encoding: Encoding) -> Relevance:
-        """Open an encoding that the steps wrote. Load models only when a method needs them."""
+        """Open a finished encoding. Load models only when a method needs them."""

@@ -1,4 +1,4 @@
-"""Shared parts of the sources of vectors: shards of unit vectors, and cosine relevance."""
+"""Base classes of sources with vectors: shards of unit vectors, and cosine relevance."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from relabel.store.manifest import Manifest, combine_chunks, read_columns, view_
 from relabel.store.workdir import Work
 
 ComputeType = Literal["float32", "bfloat16"]
-REFUSED_POOLINGS: dict[Pooling, str] = {"set": "a cosine compares two captions; a set has no vector of its own"}
+REFUSED_POOLINGS: dict[Pooling, str] = {"set": "a cosine compares two captions; a set does not have a vector"}
 STORED = {"float32": "<f4", "float16": "<f2"}
-"""Types of the values of a `.npy` file, by the name of the type in the parameters."""
+"""dtype strings of `.npy` files by the name of the dtype in the parameters."""
 _CELLS = 1 << 24  # float32 cosines in memory while a block is pooled: 64 MiB
 
 
 def make_vector_table(rows: range, vectors: NDArray[np.floating], dtype: str = "float32") -> pa.Table:
-    """Make the table of one shard: row (int32) and vector (fixed_size_list<dtype>[D])."""
+    """Create the table of one shard: row (int32) and vector (fixed_size_list<dtype>[D])."""
     values = pa.array(np.ascontiguousarray(vectors, dtype=dtype).reshape(-1))
-    # Parquet names the field of list values `element`, so a table equals itself when it is read back.
+    # Parquet names the field of list values `element`. With this name, a table is equal after reading it back.
     list_type = pa.list_(pa.field("element", values.type), vectors.shape[1])
     return pa.table(
         {
@@ -55,7 +55,7 @@ def read_vectors(folder: Path, manifest: Manifest) -> NDArray[np.float32]:
 
 
 def _shape_and_pieces(folder: Path, manifest: Manifest) -> tuple[tuple[int, int], Iterator[NDArray[np.float32]]]:
-    """Return the shape of the vectors of an encoding, and the vectors shard by shard: none is in memory twice."""
+    """Return the shape of the vectors of an encoding, and an iterator over shards, to avoid a second copy in memory."""
     files = [folder / name for name in manifest.parts]
     width = pq.read_schema(files[0]).field("vector").type.list_size
     count = sum(pq.read_metadata(file).num_rows for file in files)
@@ -64,10 +64,10 @@ def _shape_and_pieces(folder: Path, manifest: Manifest) -> tuple[tuple[int, int]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VectorRelevance(Relevance):
-    """Cosine of unit vectors, pooled over references. A zero vector, of a text without known words, has relevance 0.
+    """Cosine of unit vectors, pooled over references. Texts without known words have zero vectors and relevance 0.
 
-    `vectors`: task or zero vectors of the encoded rows; NaN for failed rows.
-    `encode_text`: returns the (D,) unit or zero vector of one new text.
+    `vectors`: (N, D) float32; unit or zero vectors of the encoded rows, NaN for failed rows.
+    `encode_text`: returns the unit or zero vector of a new text, (D,).
     """
 
     vectors: NDArray[np.float32]
@@ -84,7 +84,7 @@ class VectorRelevance(Relevance):
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         right = self.vectors[self.positions(captions)].T
         out = np.empty((len(references), len(captions)))
-        # Sets per step, so that the cosines of their references fill at most `_CELLS`.
+        # Number of sets with at most `_CELLS` cosines of their references.
         step = max(1, _CELLS * len(references) // max(1, len(captions) * len(references.rows)))
         for a in range(0, len(references), step):
             sets = references.take(np.arange(a, min(a + step, len(references))))
@@ -117,20 +117,20 @@ class VectorRelevance(Relevance):
 
 
 class VectorSource(Source[P]):
-    """Source whose encoding is one vector per caption."""
+    """Base class of sources with one vector per caption."""
 
     @override
     def write_lookup(
         self, folder: Path, manifest: Manifest, opened: Callable[[], Relevance], config: Mapping[str, Any], work: Work
     ) -> LookupArrays:
         dtype, (shape, pieces) = str(config["dtype"]), _shape_and_pieces(folder, manifest)
-        # The vectors of failed rows are NaN, and stay NaN.
+        # Failed rows have NaN vectors in the lookup, too.
         write_pieces(work, "vectors", STORED[dtype], shape, pieces)
         return LookupArrays("vectors", dtype, read_failed_rows(folder, manifest))
 
 
 def make_vector_spec(name: str, params: type[SourceParams]) -> SourceSpec:
-    """Return the properties that all sources of vectors share."""
+    """Return the spec of a source with vectors."""
     return SourceSpec(
         name=name,
         kind="vectors",
@@ -142,6 +142,6 @@ def make_vector_spec(name: str, params: type[SourceParams]) -> SourceSpec:
 
 
 def vectors_from_table(table: pa.Table) -> NDArray[np.float32]:
-    """Return the vectors of one or more shards: (N, D) float32."""
+    """Return the vectors of the table of one or more shards: (N, D) float32."""
     column = combine_chunks(table["vector"])
     return view_column(column.flatten()).reshape(len(column), column.type.list_size)

@@ -1,6 +1,6 @@
-"""Encodings of labels with those of their parts: the recipe of one, and its relevance.
+"""Recipes and opening of encodings, together with the encodings of their components.
 
-Parts are the labels that a label is made of or gated by (`Source.input_labels`).
+Components are the labels that a label combines or uses as a gate (`Source.input_labels`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def encoding_recipe(
     config: Callable[[], dict[str, Any]],
     fill: Callable[[Work], None],
 ) -> Recipe:
-    """Return the recipe of an encoding. `parts`: identities of the encodings of its parts, by label."""
-    # A part that is built again makes this encoding stale.
+    """Return the recipe of an encoding. `parts`: identities of the encodings of its components, by label."""
+    # If a component is rebuilt, the encoding becomes stale.
     inputs: Inputs = {"corpus": corpus.digest, **{f"encoding {part}": identity for part, identity in parts.items()}}
     if (tokenizer := source.tokenizer()) is not None:
         inputs["tokens"] = f"{tokenizer} {version_of('tokens')}"
@@ -42,12 +42,12 @@ def open_encoding(
     runtime: Runtime,
     opened: dict[str, Relevance],
 ) -> Relevance:
-    """Open an encoding for scoring.
+    """Open an encoding and its components for scoring.
 
     `find_source`, `find_encoding`: return the source of a label, and the folder and manifest of its encoding. `opened`:
-    labels that are open already. The label and its parts are added.
+    labels that are already open. The label and its components are added.
     """
-    # A label may be part of several others.
+    # A label may be a component of several others.
     if label not in opened:
         source, (folder, manifest) = find_source(label), find_encoding(label)
         parts: Mapping[str, Relevance] = {

@@ -1,6 +1,6 @@
-"""Contract of an exact search for neighbours. Each kind of encoding implements its own `Finder`.
+"""Base classes for exact neighbour search. Each kind of encoding implements a `Finder`.
 
-A `SlabFinder` inverts the candidates slab by slab and carries the k best of each query from slab to slab. A
+A `SlabFinder` builds an inverted index of one slab of candidates after another, and keeps the k best of each query. A
 `BlockFinder` scores blocks of queries and candidates.
 """
 
@@ -23,9 +23,9 @@ from relabel.store.workdir import Step, Work
 
 Slab = TypeVar("Slab")
 EMPTY_SLOT = np.iinfo(np.int32).max
-"""Row of an unused slot of a heap; its score is -1."""
-_QUERIES = 64  # largest number of queries whose blocks are in memory
-_SMALLEST = 4096  # least number of candidates per slab, even if memory is short
+"""Row of an unused slot of a heap. Its score is -1."""
+_QUERIES = 64  # maximum number of queries per block
+_SMALLEST = 4096  # minimum number of candidates per slab, even if memory is short
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +33,8 @@ class Search:
     """Queries, candidates and number of neighbours of a search.
 
     `queries`: Q reference sets of corpus rows: single captions, or the references of images.
-    `exclude`: (Q,) int32; corpus row that is the query itself and never its own neighbour; -1 if there is none.
-    `candidates`: (C,) int32; corpus rows, ascending.
+    `exclude`: (Q,) int32; corpus row of the query itself, to exclude from its neighbours, or -1.
+    `candidates`: (C,) int32; ascending corpus rows.
     `k`: requested number of neighbours; see `width`.
     """
 
@@ -45,39 +45,39 @@ class Search:
 
     @property
     def width(self) -> int:
-        """Number of neighbours per query: k, or fewer if there are not as many candidates."""
-        # Every list has one width, so a single query that is a candidate itself shortens all of them.
+        """Number of neighbours per query: k, or fewer if there are too few candidates."""
+        # All lists have the same width, so one query that is itself a candidate reduces the width of all lists.
         itself = bool(np.isin(self.exclude, self.candidates).any())
         return max(0, min(self.k, len(self.candidates) - itself))
 
 
 class Finder(ABC):
-    """Exact neighbours for one opened label.
+    """Exact neighbour search for one opened label.
 
-    Neighbours are ordered by (-score, row). The query itself is left out, other captions of its image are kept. Scores
+    Neighbours are sorted by (-score, row). The query itself is excluded, other captions of its image are not. Scores
     are bit-identical to `Relevance.pairs` of query and candidate. Results do not depend on threads, memory, device or
-    the order of tasks. Besides the encoding, a finder holds at most ``runtime.memory`` bytes, for any k and any number
-    of queries.
+    the order of tasks. In addition to the encoding, a finder uses at most ``runtime.memory`` bytes, for any k and any
+    number of queries.
     """
 
     search: Search
 
     def build(self, work: Work) -> Step | None:
-        """Return the step whose files `find` reads, if queries share work; else None."""
+        """Return the step for work that queries share, or None. `find` reads its files."""
         return None
 
     @abstractmethod
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
         """Find the neighbours of q queries.
 
-        `work`: work folder with the files of `build`. `queries`: numbers of the q queries. `advance`: receives the
-        number of further queries that are done. Returns `rows, scores`, (q, width) int32 and float64.
+        `work`: work folder with the files of `build`. `queries`: numbers of the q queries. `advance`: called with the
+        number of queries finished since the last call. Returns `rows, scores`, (q, width) int32 and float64.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class BlockFinder(Finder):
-    """Finder that scores blocks: of all candidates, for exact neighbours, or of the best candidates of a gate.
+    """Finder that scores blocks of all candidates, or of the best candidates of a gate.
 
     `gate`: finder of the gate, with at least as many neighbours.
     """
@@ -90,10 +90,10 @@ class BlockFinder(Finder):
 
     @classmethod
     def behind(cls, relevance: Any, search: Search, pooling: Pooling, gate: Any, top: int, runtime: Runtime) -> Self:
-        """Return a finder that scores the `top` best candidates of a gate, which is the relevance of another label."""
-        # The gate must find at least the k neighbours that are returned.
-        found = gate.finder(replace(search, k=max(search.k, top)), None, runtime)
-        return cls(relevance, search, pooling, runtime, found)
+        """Return a finder that scores the `top` best candidates of a gate. `gate`: relevance of another label."""
+        # The gate must find at least k candidates.
+        gate_finder = gate.finder(replace(search, k=max(search.k, top)), None, runtime)
+        return cls(relevance, search, pooling, runtime, gate_finder)
 
     @override
     def build(self, work: Work) -> Step | None:
@@ -110,38 +110,36 @@ class BlockFinder(Finder):
             if self.gate is None:
                 candidates = self._within_reach(batch)
             else:
-                # Queries count once they are scored.
+                # Progress is reported after scoring.
                 candidates = list(np.sort(self.gate.find(work, batch, ignore_progress)[0], axis=1))
-            sizes = [len(some) for some in candidates]
+            sizes = [len(group) for group in candidates]
             sets = self.search.queries.take(np.repeat(np.arange(batch.start, batch.stop), sizes))
-            found = self.relevance.pairs(sets, np.concatenate(candidates), self.pooling)
-            for i, one in enumerate(np.split(found, np.cumsum(sizes)[:-1])):
+            exact = self.relevance.pairs(sets, np.concatenate(candidates), self.pooling)
+            for i, values in enumerate(np.split(exact, np.cumsum(sizes)[:-1])):
                 # Ties by row, and NaN last.
-                best = np.argsort(-one, kind="stable")[:width]
-                rows[a + i], scores[a + i] = candidates[i][best], one[best]
+                best = np.argsort(-values, kind="stable")[:width]
+                rows[a + i], scores[a + i] = candidates[i][best], values[best]
             advance(len(batch))
         return rows, scores
 
     def _within_reach(self, queries: range) -> list[Rows]:
-        """Return the candidates of each query that can be among its best, by the block of all candidates; ascending."""
+        """Return the ascending candidates of each query that can be among its best, by their approximate scores."""
         every, sets = self.search.candidates, self.search.queries.take(np.arange(queries.start, queries.stop))
         block = self.relevance.block(sets, every, self.pooling)
         block[np.isnan(block)] = -np.inf
         itself = self.search.exclude[queries.start : queries.stop, None] == every
         block[itself] = -np.inf
         best = np.partition(block, len(every) - self.search.width, axis=1)[:, len(every) - self.search.width]
-        # A candidate and the worst of the best may each be off by the error of a block.
+        # Both the candidate and the k-th best may have an error of `block_error`.
         floor = best - 2 * self.relevance.block_error
-        return [every[(row >= least) & ~left_out] for row, least, left_out in zip(block, floor, itself, strict=True)]
+        return [every[(row >= low) & ~excluded] for row, low, excluded in zip(block, floor, itself, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
 class SlabFinder(Finder, Generic[Slab]):
-    """Finder that inverts the candidates: all at once if they fit into memory, else slab after slab in each call.
+    """Finder with an inverted index of all candidates if it fits into memory, otherwise of one slab after another.
 
     A subclass implements `search_slab`, `build_slab` and `max_slab_rows`.
-
-    `runtime`: threads and memory.
     """
 
     relevance: Any
@@ -151,24 +149,23 @@ class SlabFinder(Finder, Generic[Slab]):
 
     @override
     def find(self, work: Work | None, queries: range, advance: Advance) -> tuple[Rows, Scores]:
-        """Find the neighbours of some queries in all slabs."""
+        """Find the neighbours of a range of queries in all slabs."""
         from relabel.topk.heaps import sort_heaps
 
         sets = self.search.queries.take(np.arange(queries.start, queries.stop))
         exclude = np.array(self.search.exclude[queries.start : queries.stop], np.int32)
         shape = (len(sets), self.search.width)
-        # Heaps start with scores below every relevance, which is at least 0.
+        # Empty slots have a score below any relevance, because relevance is at least 0.
         rows, scores = np.full(shape, EMPTY_SLOT, np.int32), np.full(shape, -1.0)
         if 0 not in shape:
             positions = self.relevance.set_positions(sets, self.pooling)
             for i, slab in enumerate(self._slabs()):
 
                 def done(count: int, i: int = i) -> None:
-                    # Each query is searched once per slab, so a slab counts as a fraction of it.
+                    # Each query is searched once per slab, so a slab counts as a fraction of a query.
                     advance(count * (i + 1) // self.count - count * i // self.count)
 
                 self.search_slab(positions, exclude, slab, rows, scores, done)
-            # From heap order to (-score, row).
             sort_heaps(rows, scores)
             self.fill_missing(positions, exclude, rows, scores)
         return rows, scores
@@ -179,26 +176,25 @@ class SlabFinder(Finder, Generic[Slab]):
     ) -> None:
         """Merge the candidates of one slab into the heaps of all queries.
 
-        `sets`: positions of the q queries among the encoded rows. `exclude`: (q,) int32; corpus row that is no
-        neighbour of the query; -1 if there is none. `rows`, `scores`: (q, width) int32 and float64; heaps of the best
-        candidates so far, changed in place. An unused slot has row `EMPTY_SLOT` and score -1. `done`: receives the
-        number of further queries that are done.
+        `sets`: positions of the q queries in the encoded rows. `exclude`: (q,) int32; corpus row to exclude, or -1.
+        `rows`, `scores`: (q, width) int32 and float64; heaps of the best candidates so far, updated in place. An unused
+        slot has row `EMPTY_SLOT` and score -1. `done`: called with the number of queries finished since the last call.
         """
 
     @abstractmethod
     def build_slab(self, rows: Rows) -> Slab:
-        """Invert some candidates, given by corpus rows."""
+        """Build the inverted index of a slab of candidates, given by corpus rows."""
 
     @abstractmethod
     def max_slab_rows(self) -> int:
-        """Return the number of candidates whose inverted slab fits into memory."""
+        """Return the maximum number of candidates per slab that fits into memory."""
 
     def fill_missing(self, sets: References, exclude: Rows, rows: Rows, scores: Scores) -> None:
-        """Fill the slots of sorted lists that the search left empty. Does nothing by default."""
+        """Fill empty slots of sorted lists. Does nothing by default."""
 
     @cached_property
     def searchable(self) -> Rows:
-        """Candidates that the search visits."""
+        """Candidates to search."""
         return np.array(self.search.candidates, np.int32)
 
     @cached_property
@@ -207,11 +203,11 @@ class SlabFinder(Finder, Generic[Slab]):
         return max(1, -(-len(self.searchable) // max(_SMALLEST, self.max_slab_rows())))
 
     def _slabs(self) -> Iterator[Slab]:
-        """Yield the slabs; a single one is built once and kept."""
+        """Yield the slabs. If there is only one, it is cached."""
         if self.count == 1:
             yield self._single_slab
         else:
-            # Slabs of equal size: none is left with a few candidates only.
+            # Of equal size, to avoid a slab with few candidates.
             edges = np.linspace(0, len(self.searchable), self.count + 1).astype(int).tolist()
             yield from (self.build_slab(self.searchable[lo:hi].copy()) for lo, hi in pairwise(edges))
 

@@ -1,8 +1,8 @@
-"""Relevance of an opened encoding: the scores of reference sets and captions, and optional capabilities.
+"""Relevance of an opened encoding: scores of reference sets and captions, and optional capabilities.
 
-A subclass implements `Relevance.pairs` and `Relevance.query`. All other methods have a default. It is either slower
-than a specialised implementation (`block`, `set_pairs`) or states that the capability is absent (`finder`,
-`write_lookup`). `relabel.sources` shows a complete source.
+A subclass implements `Relevance.pairs` and `Relevance.query`. All other methods have a default that is slower than a
+specialised implementation (`block`, `set_pairs`) or raises because the capability is absent (`finder`, `write_lookup`).
+`relabel.sources` describes the classes and methods of a source.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from relabel.corpus import Corpus, References
 from relabel.sources.finder import Finder, Search
 from relabel.store.workdir import Work
 
-_BLOCK = 1 << 18  # pairs of single captions that `block_of_pairs` scores in one call of `pairs`
+_BLOCK = 1 << 18  # maximum number of pairs of single captions per call of `pairs` in `block_of_pairs`
 
 
 @dataclass(frozen=True)
 class LookupArrays:
-    """Description of the arrays that a label has written into a lookup.
+    """Description of the arrays that a label wrote to a lookup.
 
     Attributes
     ----------
     kind : str
         A kind of `relabel_train.lookup.format`.
     dtype : str
-        Type of the stored values.
+        dtype of the stored values.
     failed : (F,) int32
         Corpus rows without an encoding.
     sizes : dict of str to int
-        Sizes that the kind needs.
+        Sizes required by the kind.
     params : dict
-        Further entries of `params` in `lookup.json`.
+        Additional entries of `params` in `lookup.json`.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class LookupArrays:
 
 
 def positions_in(rows: Rows, encoded: range) -> NDArray[np.int64]:
-    """Return the positions of corpus rows, (N,), within a range of encoded rows; IndexError for a row beyond it.
+    """Return the positions of corpus rows, (N,), in a range of encoded rows. Raises IndexError for other rows.
 
     Examples
     --------
@@ -68,18 +68,18 @@ def positions_in(rows: Rows, encoded: range) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Relevance(ABC):
-    """An opened encoding. It scores any captions of its corpus.
+    """An opened encoding that scores captions of its corpus.
 
     Attributes
     ----------
     corpus : Corpus
     rows : range
-        Encoded corpus rows. Any other row in a call is an IndexError.
+        Encoded corpus rows. Methods raise IndexError for other rows.
     pooling : Pooling
-        Default of the calls that take a pooling.
+        Default pooling of the methods.
     failed : (F,) int32
-        Corpus rows that could not be encoded, ascending. The relevance of a pair is NaN if its caption or one of the
-        references that count has failed. A failed row does not have neighbours and is not a neighbour of any row.
+        Ascending corpus rows that could not be encoded. The relevance of a pair is NaN if its caption, or a reference
+        that the pooling uses, has failed. A failed row does not have neighbours and is not a neighbour of other rows.
     """
 
     corpus: Corpus
@@ -96,13 +96,13 @@ class Relevance(ABC):
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         """Score P pairs of a reference set and a caption.
 
-        These scores define the source: `block` approximates them, and neighbours are ordered by them. The score of a
-        pair must not depend on the other pairs of the call, nor on threads or device.
+        These are the exact scores of the source. `block` approximates them, and neighbours are sorted by them. The
+        score of a pair must not depend on the other pairs of the call, on threads or on the device.
 
         Parameters
         ----------
         references : References
-            P sets of corpus rows, none of them empty.
+            P non-empty sets of corpus rows.
         captions : (P,) int32
             Corpus rows of the candidates.
         pooling : Pooling, optional
@@ -110,7 +110,7 @@ class Relevance(ABC):
 
         Returns
         -------
-        (P,) float64, in the source's range.
+        (P,) float64, in the range of the source.
         """
 
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
@@ -118,37 +118,37 @@ class Relevance(ABC):
 
         Returns
         -------
-        (M, N) float64, within `block_error` of `pairs` on each pair.
+        (M, N) float64. Each score differs from that of `pairs` by at most `block_error`.
         """
         return block_of_pairs(self, references, captions, pooling)
 
     @property
     def block_error(self) -> float:
-        """Bound of the difference between `block` and `pairs`."""
+        """Upper bound on the difference between `block` and `pairs`."""
         return 1e-6
 
     def set_pairs(self, references: References, others: References, pooling: Pooling | None = None) -> Scores:
         """Score P pairs of two reference sets, for example of two images.
 
-        Each caption of the second set is scored against the first set. The scores are then pooled over the second set
-        as over references, and by their mean for `set`. A source with its own measure of two sets overrides this
+        Each caption of the second set is scored against the first set. The scores are then pooled over the second set,
+        by the same pooling or, for `set`, by their mean. Sources with their own measure of two sets override this
         method.
 
         Parameters
         ----------
         references, others : References
-            P sets each, none of them empty.
+            P non-empty sets each.
         pooling : Pooling, optional
 
         Returns
         -------
         (P,) float64
         """
-        how = pooling or self.pooling
-        if how == "first":
+        pooling = pooling or self.pooling
+        if pooling == "first":
             others = others.first()
         each = references.take(np.repeat(np.arange(len(others)), others.sizes))
-        return others.pool(self.pairs(each, others.rows, how), "mean" if how == "set" else how)
+        return others.pool(self.pairs(each, others.rows, pooling), "mean" if pooling == "set" else pooling)
 
     @abstractmethod
     def query(self, text: str, captions: Rows) -> Scores:
@@ -163,40 +163,40 @@ class Relevance(ABC):
         """
 
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
-        """Return a finder of exact neighbours; UsageError for a source of pairs or of image ids only."""
+        """Return a finder of exact neighbours. Raises UsageError if the source does not support neighbours."""
         raise UsageError(
             f"{type(self).__name__} has no exact neighbours",
-            todo="Use a source of vectors or features, such as sbert or cider.",
+            hint="Use a source of vectors or features, such as sbert or cider.",
         )
 
     def positions(self, rows: Rows) -> NDArray[np.int64]:
-        """Return the positions of corpus rows among the encoded rows. Raises IndexError if a row is not encoded."""
+        """Return the positions of corpus rows in the encoded rows. Raises IndexError if a row is not encoded."""
         return positions_in(rows, self.rows)
 
     def set_positions(self, references: References, pooling: Pooling) -> References:
-        """Return reference sets as positions among the encoded rows; `first` keeps the first caption of each."""
+        """Return reference sets as positions in the encoded rows. `first` keeps only the first caption of each set."""
         sets = references.first() if pooling == "first" else references
         return References(sets.indptr, self.positions(sets.rows).astype(np.int32))
 
     def unit_vectors(self) -> NDArray[np.float32] | None:
-        """Return vectors that have the relevance as cosine, (len(rows), D) float32; None for other sources."""
+        """Return unit vectors with the relevance as their cosine, (len(rows), D) float32; None for other sources."""
         return None
 
     def write_lookup(self, work: Work) -> LookupArrays:
-        """Write the arrays from which a lookup computes the same relevance; UsageError if this kind has no lookup."""
-        raise UsageError("it scores pair by pair", todo="Run `relabel export batches` instead.")
+        """Write the arrays of a lookup. Raises UsageError if the source does not support lookups."""
+        raise UsageError("it scores pair by pair", hint="Run `relabel export batches` instead.")
 
     def pairs_to_score(self, references: References, captions: Rows, total: int) -> int:
-        """Estimate the number of pairs, of `total` pairs like the given P, that are scored one by one."""
+        """Estimate how many of `total` pairs are scored one by one, from a sample of P pairs."""
         return total
 
 
 def block_of_pairs(relevance: Relevance, references: References, captions: Rows, pooling: Pooling | None) -> Scores:
-    """Score each of M reference sets against each of N captions by `pairs`: (M, N) float64."""
+    """Score each of M reference sets against each of N captions with `pairs`: (M, N) float64."""
     out = np.empty((len(references), len(captions)))
-    # The size of the biggest set bounds the number of single captions that one pair expands to.
-    largest = int(np.diff(references.indptr).max(initial=1))
-    step = max(1, _BLOCK // max(1, len(captions) * largest))
+    # A pair expands to at most `maximum` pairs of single captions.
+    maximum = int(np.diff(references.indptr).max(initial=1))
+    step = max(1, _BLOCK // max(1, len(captions) * maximum))
     for a in range(0, len(references), step):
         sets = np.arange(a, min(a + step, len(references)))
         repeated = references.take(np.repeat(sets, len(captions)))
@@ -206,6 +206,6 @@ def block_of_pairs(relevance: Relevance, references: References, captions: Rows,
 
 
 def block_of_sets(relevance: Relevance, references: References, others: References, pooling: Pooling | None) -> Scores:
-    """Score each of M reference sets against each of N others by `set_pairs`: (M, N) float64."""
+    """Score each of M reference sets against each of N other sets with `set_pairs`: (M, N) float64."""
     repeated = (references.take(np.full(len(others), i)) for i in range(len(references)))
-    return np.stack([relevance.set_pairs(one, others, pooling) for one in repeated])
+    return np.stack([relevance.set_pairs(sets, others, pooling) for sets in repeated])

@@ -1,4 +1,4 @@
-"""Source `same_image`: relevance 1 for a caption of the image itself and 0 for any other caption.
+"""Source `same_image`: relevance 1 for captions of the same image, 0 for all other captions.
 
 Binary losses assume this relevance. It is the baseline of every evaluation.
 """
@@ -27,7 +27,7 @@ class SameImageParams(SourceParams):
 
 
 class SameImageRelevance(Relevance):
-    """Relevance r = [the caption belongs to the image of the references]."""
+    """Relevance r = 1 if the caption belongs to the image of the references, otherwise 0."""
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
@@ -47,12 +47,12 @@ class SameImageRelevance(Relevance):
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:
-        """Return zeros, because a new text belongs to no image."""
+        """Return zeros, because a new text does not belong to an image."""
         return np.zeros(len(captions))
 
 
 class SameImage(Source[SameImageParams]):
-    """Binary baseline, which needs no encoding."""
+    """Binary baseline. It does not need an encoding."""
 
     spec = SourceSpec(
         name="same_image",
@@ -60,11 +60,11 @@ class SameImage(Source[SameImageParams]):
         bounds=(0.0, 1.0),
         symmetric=True,
         params=SameImageParams,
-        refused={"neighbours": "it knows image ids alone", "query": "a new text belongs to no image"},
+        refused={"neighbours": "it only uses image ids", "query": "a new text does not belong to an image"},
     )
 
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
-        """Return the name of the source only; the corpus determines everything else."""
+        """Return only the name of the source; everything else depends on the corpus."""
         return {"source": self.spec.name}
 
     @override

@@ -1,7 +1,8 @@
-"""Source `scores`: scores of images and captions that another program has computed, by id, from one file.
+"""Source `scores`: scores of images and captions by id, computed by another program and read from a file.
 
-The file may come from a reranker or a judge that sees the image. It holds any pairs, in any order; `missing` is the
-rule for all others. A score belongs to an image, so references stand for the image of the first of them.
+The file may come from a reranker or a judge that sees the image. It can contain any pairs in any order. `missing`
+defines the relevance of all other pairs. Scores belong to images, so a reference set is represented by the image of its
+first reference.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from relabel_train.scoring.scores import GivenScores, Line, below, gate_line
 
 COLUMNS = ("image_id", "caption_id", "score")
 _FILE = "scores.parquet"
-_NO_TEXT = "the scores are those of a file, so that a new text has none"
+_NO_TEXT = "its scores are read from a file, and a new text has no score"
 Bound = Annotated[float, Field(ge=-1_000_000, le=1_000_000)]
 Integers = NDArray[np.int64]
 
@@ -45,11 +46,13 @@ class ScoresParams(SourceParams):
 
     paths: ClassVar[Paths] = {"file": {None: None}}
     source: Literal["scores"] = "scores"
-    pooling: Pooling = Field("max", description="Pooling of a label in `missing`; it does not affect given scores.")
+    pooling: Pooling = Field("max", description="Pooling for a label in `missing`; it does not affect given scores.")
     file: str | None = Field(
-        None, description="Scores: .parquet, .csv or .jsonl with the columns image_id, caption_id and score."
+        None, description="File of scores: .parquet, .csv or .jsonl with columns image_id, caption_id and score."
     )
-    bounds: tuple[Bound, Bound] = Field((0.0, 1.0), description="Minimum and maximum score; others are an error.")
+    bounds: tuple[Bound, Bound] = Field(
+        (0.0, 1.0), description="Minimum and maximum score. Scores outside of this range are an error."
+    )
     missing: Bound | str = Field(
         "refuse",
         description="Relevance of pairs without a score: refuse (an error), a number, or a label of vectors or "
@@ -58,7 +61,7 @@ class ScoresParams(SourceParams):
 
     @property
     def label(self) -> str | None:
-        """Label that `missing` names."""
+        """Label in `missing`, if any."""
         return self.missing if isinstance(self.missing, str) and self.missing != "refuse" else None
 
 
@@ -71,7 +74,7 @@ class ScoresSource(Source[ScoresParams]):
         bounds=(0.0, 1.0),
         symmetric=False,
         params=ScoresParams,
-        refused_poolings={"set": "a score belongs to an image, and not to a set of captions"},
+        refused_poolings={"set": "a score belongs to an image, not to a set of captions"},
         refused={"query": _NO_TEXT},
     )
 
@@ -89,18 +92,18 @@ class ScoresSource(Source[ScoresParams]):
     def check_inputs(self, inputs: Mapping[str, Manifest]) -> None:
         for label, manifest in inputs.items():
             if manifest.metadata["kind"] not in ("vectors", "features"):
-                message = f"{label} cannot score the missing pairs: it is not a label of vectors or features"
-                raise UsageError(message, todo="Set `missing` to a label of sbert, cbow or cider, or to a number.")
+                message = f"{label} cannot score pairs without a score: it does not have vectors or features"
+                raise UsageError(message, hint="Set `missing` to a label of sbert, cbow or cider, or to a number.")
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
-        """Return the parameters, with the file identified by its sha256."""
+        """Return the parameters, with the sha256 of the file."""
         params = self.params.model_dump(mode="json", include={"source", "bounds", "missing"})
         return params | {"file": input_sha256(self._path())}
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
-        """Make one file of the pairs within the rows, sorted by key (see `ScoresRelevance`)."""
+        """Yield the step that writes one file of all pairs within the rows, sorted by key (see `ScoresRelevance`)."""
         path = self._path()
 
         def make() -> pa.Table:
@@ -109,8 +112,8 @@ class ScoresSource(Source[ScoresParams]):
             image, row = image - images.start, row - rows.start
             inside = (image >= 0) & (image < len(images)) & (row >= 0) & (row < len(rows))
             if not inside.any():
-                message = f"none of its {len(row):,} pairs is an image and a caption of the rows to encode"
-                raise CheckError(message, where=str(path), todo="Name the split that was scored.")
+                message = f"none of the {len(row):,} pairs has its image and its caption in the rows to encode"
+                raise CheckError(message, where=str(path), hint="Use the split that was scored.")
             return pa.table({"key": (image * len(rows) + row)[inside], "score": scores[inside]})
 
         yield Step("given scores", "files", [table_task(_FILE, make, plain=True)], last=True)
@@ -133,14 +136,14 @@ class ScoresSource(Source[ScoresParams]):
 
     def _path(self) -> Path:
         if self.params.file is None:
-            raise UsageError("no file of scores is set", where="source scores", todo="Set `file`.")
+            raise UsageError("the file of scores is not set", where="source scores", hint="Set `file`.")
         return check_regular(Path(self.params.file).expanduser(), "no such file of scores")
 
 
 def read_scores(path: Path, corpus: Corpus, bounds: tuple[float, float]) -> tuple[Integers, Integers, Scores]:
-    """Read the image, the row of the caption and the score of each pair, sorted by image and row.
+    """Read the image number, caption row and score of each pair, sorted by image and row.
 
-    The error of a record names the first one at fault, counted from 1.
+    An error names the first invalid record, counted from 1.
     """
     try:
         table = _read_table(path).combine_chunks()
@@ -149,25 +152,26 @@ def read_scores(path: Path, corpus: Corpus, bounds: tuple[float, float]) -> tupl
     except DAMAGE as error:
         raise CheckError(f"not .parquet, .csv or .jsonl of scores: {error}", where=str(path)) from error
 
-    def refuse(wrong: NDArray[np.bool_], problem: str, values: Any, todo: str | None = None) -> None:
+    def reject(wrong: NDArray[np.bool_], problem: str, values: Any, hint: str | None = None) -> None:
         if wrong.any():
             first = int(np.argmax(wrong))
             message = f"{int(wrong.sum()):,} of {len(wrong):,} records {problem}; first {values[first]}"
-            raise CheckError(message, where=f"{path}: record {first + 1}", todo=todo)
+            raise CheckError(message, where=f"{path}: record {first + 1}", hint=hint)
 
-    refuse(~np.isfinite(scores), "have a score that is not a finite number", scores)
+    reject(~np.isfinite(scores), "have a score that is not a finite number", scores)
     outside = (scores < bounds[0]) | (scores > bounds[1])
-    refuse(outside, f"have a score outside {bounds[0]:g} to {bounds[1]:g}", scores, "Set `bounds`.")
+    reject(outside, f"have a score outside {bounds[0]:g} to {bounds[1]:g}", scores, "Set `bounds`.")
     rows, prefix = {}, f"{corpus.namespace}:"
-    for name, given in ids.items():
-        known = combine_chunks(corpus.table[f"{name}_id"])
-        full = pc.if_else(pc.starts_with(given, prefix), given, pc.binary_join_element_wise(prefix, given, ""))
-        # Of an image, the row of its first caption is found.
-        rows[name] = np.asarray(pc.fill_null(pc.index_in(full, value_set=known), -1), np.int64)
-        refuse(rows[name] < 0, f"name no {name} of the corpus", given, f"Ids read like {known[0]}.")
+    for name, values in ids.items():
+        existing = combine_chunks(corpus.table[f"{name}_id"])
+        full = pc.if_else(pc.starts_with(values, prefix), values, pc.binary_join_element_wise(prefix, values, ""))
+        # For an image, this is the row of its first caption.
+        rows[name] = np.asarray(pc.fill_null(pc.index_in(full, value_set=existing), -1), np.int64)
+        reject(rows[name] < 0, f"have an unknown {name} id", values, f"Ids of the corpus look like {existing[0]}.")
     image, row = corpus.image[rows["image"]].astype(np.int64), rows["caption"]
     first = np.unique(image * len(corpus) + row, return_index=True)[1]
-    refuse(~np.isin(np.arange(len(row)), first), "repeat a pair", pc.binary_join_element_wise(*ids.values(), " "))
+    duplicate = ~np.isin(np.arange(len(row)), first)
+    reject(duplicate, "repeat a pair", pc.binary_join_element_wise(*ids.values(), " "))
     return image[first], row[first], scores[first]
 
 
@@ -180,7 +184,7 @@ def _read_table(path: Path) -> pa.Table:
 
         types = {name: pa.string() for name in COLUMNS[:2]} | {"score": pa.float64()}
         options = csv.ConvertOptions(include_columns=COLUMNS, column_types=types)
-        # A column of captions may hold line breaks.
+        # Other columns may contain line breaks.
         table = csv.read_csv(path, None, csv.ParseOptions(newlines_in_values=True), options)
     else:
         from pyarrow import json
@@ -193,12 +197,12 @@ def _read_table(path: Path) -> pa.Table:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ScoresRelevance(Relevance):
-    """Given scores, and a rule for pairs without one.
+    """Given scores, and the relevance of pairs without a score.
 
-    `given`: by image and caption, both counted from the first that is encoded.
-    `missing`: relevance of all other pairs; None refuses them, unless there is a gate.
-    `bounds`: least and largest score.
-    `gate`, `gate_bounds`: label of all other pairs, with its least and largest relevance.
+    `given`: scores by image and caption, both numbered from the first encoded one.
+    `missing`: relevance of all other pairs. If it is None and there is no gate, they raise an error.
+    `bounds`: minimum and maximum score.
+    `gate`, `gate_bounds`: label for all other pairs, with its minimum and maximum relevance.
     """
 
     given: GivenScores
@@ -217,7 +221,7 @@ class ScoresRelevance(Relevance):
 
     @property
     def line(self) -> Line:
-        """Line that maps relevance by the gate to that of pairs without a score."""
+        """Linear map from the gate's relevance to the relevance of pairs without a score."""
         return gate_line(self.bounds, self.gate_bounds)
 
     @property
@@ -227,7 +231,7 @@ class ScoresRelevance(Relevance):
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:
-        raise UsageError(_NO_TEXT, todo="Ask by a caption's id.")
+        raise UsageError(_NO_TEXT, hint="Use the id of a caption.")
 
     @override
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
@@ -237,9 +241,9 @@ class ScoresRelevance(Relevance):
     def write_lookup(self, work: Work) -> LookupArrays:
         total, count = len(self.corpus.images_of(self.rows)) * len(self.rows), len(self.given.keys)
         if self.missing is None and self.gate is None and count < total:
-            # Without a gap, the keys would be 0, 1, 2 and so on.
+            # If no pair is missing, the keys are 0, 1, 2, ...
             gap = np.flatnonzero(np.append(self.given.keys, -1) != np.arange(count + 1))[0]
-            self._refuse(total - count, total, int(gap))
+            self._raise_missing(total - count, total, int(gap))
         write_array(work, "scores.keys", self.given.keys)
         write_array(work, "scores.values", self.given.values)
         entry: dict[str, Any] = {"missing": self.missing, "line": self.line}
@@ -252,29 +256,29 @@ class ScoresRelevance(Relevance):
     def _score(self, references: References, captions: Rows, pooling: Pooling, block: bool) -> Scores:
         """Score each set against its caption or, in a block, against all captions."""
         self.positions(references.rows)
-        # A set stands for the image of its first reference.
+        # A set is represented by the image of its first reference.
         images = self.corpus.image[references.firsts] - self.corpus.image[self.rows.start]
         positions = self.positions(captions)
         scores, scored = self.given.find(images[:, None] if block else images, positions)
-        lacking = ~scored
-        if lacking.any() and self.gate is not None:
+        absent = ~scored
+        if absent.any() and self.gate is not None:
             if block:
-                found = self.gate.block(references, captions, pooling)[lacking]
+                by_gate = self.gate.block(references, captions, pooling)[absent]
             else:
-                found = self.gate.pairs(references.take(np.flatnonzero(lacking)), captions[lacking], pooling)
-            scores[lacking] = below(found, self.line)
-        elif lacking.any():
+                by_gate = self.gate.pairs(references.take(np.flatnonzero(absent)), captions[absent], pooling)
+            scores[absent] = below(by_gate, self.line)
+        elif absent.any():
             if self.missing is None:
-                first = np.argwhere(lacking)[0]
+                first = np.argwhere(absent)[0]
                 key = int(images[first[0]]) * len(self.rows) + int(positions[first[-1]])
-                self._refuse(int(lacking.sum()), lacking.size, key)
-            scores[lacking] = self.missing
+                self._raise_missing(int(absent.sum()), absent.size, key)
+            scores[absent] = self.missing
         scores[..., np.isin(captions, self.failed)] = np.nan
         return scores
 
-    def _refuse(self, count: int, total: int, first: int) -> None:
-        """Raise for pairs without a score; `first`: key of the first."""
+    def _raise_missing(self, count: int, total: int, first: int) -> None:
+        """Raise an error for pairs without a score. `first`: key of the first of them."""
         image, row = np.divmod(first, len(self.rows)) + np.array([self.corpus.image[self.rows.start], self.rows.start])
         named = f"image {self.corpus.image_ids[image]}, caption {self.corpus.caption(row).caption_id}"
-        todo = "Score them (`relabel export candidates` lists pairs), or set `missing` to a label or a number."
-        raise CheckError(f"{count:,} of {total:,} pairs have no score; first {named}", todo=todo)
+        hint = "Score them (`relabel export candidates` lists pairs), or set `missing` to a label or a number."
+        raise CheckError(f"{count:,} of {total:,} pairs have no score; first {named}", hint=hint)

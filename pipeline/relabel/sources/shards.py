@@ -1,4 +1,4 @@
-"""Shards of an encoding, with one task per shard, and the rows that failed."""
+"""Shards of an encoding, with one task per shard, and failed rows."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from relabel.store.manifest import Manifest
 from relabel.store.workdir import Step, Work, part_name, part_ranges, table_task
 
 FAILED = "failed"
-"""Column of failure reasons, null for encoded rows, in shards with failed rows; also the key of the manifest's fact."""
+"""Column of failure reasons in shards with failed rows, null for encoded rows; also a key of the metadata."""
 
-_SAMPLE = 10_000  # captions that are looked at before work begins
-_SHOWN = 5  # failed rows that a manifest lists by id
+_SAMPLE = 10_000  # maximum number of captions in a sample
+_SHOWN = 5  # maximum number of failed rows in a manifest
 
 
 @dataclass(frozen=True)
 class Shards:
-    """The shards of some rows of a corpus. `size`: rows per shard."""
+    """Shards of a range of corpus rows. `size`: rows per shard."""
 
     corpus: Corpus
     rows: range
@@ -34,14 +34,14 @@ class Shards:
 
     @cached_property
     def files(self) -> dict[str, range]:
-        """Rows of each shard, by file name."""
+        """Rows of each shard by file name."""
         ranges = part_ranges(self.rows, self.size)
         return {part_name(i, len(ranges)): part for i, part in enumerate(ranges)}
 
     def step(self, title: str, make: Callable[[range], pa.Table], plain: bool = False, last: bool = True) -> Step:
-        """Return the step that makes the shards.
+        """Return the step that writes the shards.
 
-        `make`: returns the table of some rows, with one row per caption, the column `row` (int32) and, if captions
+        `make`: returns the table of a range of rows, with one row per caption, a column `row` (int32) and, if captions
         failed, `FAILED` (see `mark_failed`). `plain`: as for `write_table`. `last`: as for `Step`.
         """
         files = self.files.items()
@@ -50,18 +50,18 @@ class Shards:
         )
 
     def sample(self) -> list[str]:
-        """Return the texts of all captions, or of some at equal distances if there are many."""
+        """Return the texts of all captions, or of evenly spaced ones if there are many."""
         places = np.linspace(self.rows.start, self.rows.stop - 1, min(len(self.rows), _SAMPLE)).astype(np.int64)
         return self.corpus.table["text"].take(pa.array(places)).to_pylist()  # type: ignore[no-any-return]
 
     def read_column(self, work: Work, name: str) -> Iterator[pa.ChunkedArray]:
-        """Yield one column of each shard, in row order."""
+        """Yield a column of each shard in row order."""
         for file in self.files:
             yield pq.read_table(work.folder / file, columns=[name])[name]
 
     def record_failed(self, work: Work) -> None:
-        """Add failed rows to the metadata, if there are any: their number, the first ids with reasons, and a hash."""
-        failed = [one for name in self.files for one in _failed_rows(work.folder / name)]
+        """Add failed rows, if any, to the metadata: their number, the first ids with reasons, and a hash."""
+        failed = [entry for name in self.files for entry in _failed_rows(work.folder / name)]
         if failed:
             digest = hashlib.sha256(np.array([row for row, _ in failed], "<i4").tobytes()).hexdigest()
             first = [[self.corpus.caption_ids[row], reason] for row, reason in failed[:_SHOWN]]
@@ -69,14 +69,14 @@ class Shards:
 
 
 def mark_failed(table: pa.Table, reasons: Mapping[int, str]) -> pa.Table:
-    """Add the column of failure reasons, by position, to a shard, which stays as it is without any."""
+    """Add a column of failure reasons to a shard, if there are any. `reasons`: by position in the shard."""
     if not reasons:
         return table
     return table.append_column(FAILED, pa.array([reasons.get(i) for i in range(len(table))], pa.string()))
 
 
 def read_failed_rows(folder: Path, manifest: Manifest) -> NDArray[np.int32]:
-    """Return the corpus rows of an encoding that failed, ascending: (F,) int32."""
+    """Return the ascending corpus rows that could not be encoded: (F,) int32."""
     names = manifest.parts if FAILED in manifest.metadata else ()
     return np.array([row for name in names for row, _ in _failed_rows(folder / name)], np.int32)
 
@@ -84,7 +84,7 @@ def read_failed_rows(folder: Path, manifest: Manifest) -> NDArray[np.int32]:
 def _failed_rows(shard: Path) -> list[tuple[int, str]]:
     """Return the failed rows of a shard with their reasons."""
     with pq.ParquetFile(shard) as file:
-        # Only the footer is read for shards without the column.
+        # For shards without the column, only the footer is read.
         if FAILED not in file.schema_arrow.names:
             return []
         table = file.read(columns=["row", FAILED])

@@ -1,7 +1,7 @@
-"""Relevance of texts that belong to no corpus: reference sets and candidates given as strings.
+"""Relevance of texts that are not part of a corpus, given as strings of reference sets and candidates.
 
-The texts become a small corpus, so a source scores them by the code that makes its labels. Reference sets lie in one
-split and further candidates in another, which keeps candidates out of the document frequencies.
+The texts are converted to a small corpus and scored by the same code as captions. Reference sets and other candidates
+are in different splits, so candidates are not counted in document frequencies.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from relabel.store.manifest import Manifest, version_of
 from relabel.store.workdir import Work, make_step
 
 REFERENCE_SPLIT, CANDIDATE_SPLIT = "train", "val"
-"""Splits of the temporary corpus. Reference sets come first, so their rows are the first rows."""
+"""Splits of the temporary corpus. Reference sets have the first rows."""
 _Sources = Mapping[str, Source[Any]]
 _Encoded = tuple[Manifest, bool]
 """Manifest of an encoding of texts, and whether this call built it."""
-_ROWS_PER_SHARD = 5_000  # a killed run loses no more than one shard of work
+_ROWS_PER_SHARD = 5_000  # a killed run loses at most the work of one shard
 
 
 @dataclass(frozen=True, eq=False)
 class TextScores:
     """Scores of pairs of a reference set and a candidate, and the cost of computing them.
 
-    `scores`: (P,) float64; in the source's range; NaN where a text could not be encoded.
-    `captions`: number of encoded texts; a text that several sets share counts once per set.
-    `seconds`: wall time of encoding and scoring, with the loading of models. Encodings that were read count as long as
-        they took to make.
-    `bytes`: size of the encoding, of its parts and of its gate.
+    `scores`: (P,) float64 in the range of the source; NaN if a text could not be encoded.
+    `captions`: number of encoded texts; a text in several sets counts once per set.
+    `seconds`: wall time of encoding and scoring, including loading models. For cached encodings, the time of the
+        original computation is added.
+    `bytes`: size of the encoding, of its components and of its gate.
     """
 
     scores: Scores
@@ -55,11 +55,11 @@ class TextScores:
 
 @dataclass(frozen=True, eq=False)
 class TextCorpus:
-    """Pairs of texts as rows of a corpus made of them.
+    """Pairs of texts as rows of a corpus.
 
-    `corpus`: one image per distinct reference set, then one per distinct candidate that is no reference.
+    `corpus`: one image per distinct reference set, then one per distinct candidate that is not a reference.
     `references`: reference set of each of P pairs.
-    `candidates`: (P,) int32; row of each pair's candidate; -1 for one without text.
+    `candidates`: (P,) int32; row of each pair's candidate, or -1 for an empty candidate.
     """
 
     corpus: Corpus
@@ -68,10 +68,10 @@ class TextCorpus:
 
     @classmethod
     def of(cls, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> TextCorpus:
-        """Number texts. Equal sets are stored once, and a candidate that is also a reference shares its row."""
+        """Create the corpus. Equal sets are stored once, and a candidate that is also a reference shares its row."""
         sets: dict[tuple[str, ...], int] = {}
         set_of = np.array([sets.setdefault(tuple(texts), len(sets)) for texts in references], np.int64)
-        # The first pair with a set stands for it in messages.
+        # Messages name the first pair with a set.
         first = np.unique(set_of, return_index=True)[1].tolist()
         captions = [
             Caption(f"set:{m}:{k}", f"set:{m}", REFERENCE_SPLIT, text, f"pair {first[m] + 1}, reference {k + 1}")
@@ -88,14 +88,14 @@ class TextCorpus:
                 captions.append(Caption(name, name, CANDIDATE_SPLIT, text, f"pair {p + 1}, candidate"))
         indptr = indptr_of([len(texts) for texts in sets])
         each_set = References(indptr, np.arange(indptr[-1], dtype=np.int32))
-        # Images count upwards in their natural order, so the corpus keeps the rows that were counted out above.
+        # Images are numbered in their sort order, so the corpus keeps the rows assigned above.
         corpus = Corpus.from_captions(captions)
         rows = np.array([row_of.get(text, -1) for text in candidates], np.int32)
         return cls(corpus, each_set.take(set_of), rows)
 
 
 def with_tokenizer(corpus: Corpus, runtime: Runtime) -> Corpus:
-    """Return a corpus whose PTB tokens, if a source reads them, come from a Java program that is kept if others are."""
+    """Return the corpus with a PTB tokenizer. Its Java program is kept if the runtime keeps programs."""
     from relabel.corpus.tokenizers import ptb_filter, tokenize
 
     run = None if runtime.kept is None else runtime.keep("ptb", ptb_filter)
@@ -113,19 +113,20 @@ def score_texts(
     folder: Path | None = None,
     label: str = "label",
 ) -> TextScores:
-    """Score each of P candidates against its own reference set; a candidate without text has the source's minimum.
+    """Score each of P candidates against its own reference set. Empty candidates get the minimum of the source.
 
-    Document frequencies, where a source has them and they are not fixed (`Source.with_documents`), count each distinct
-    reference set as one document, by its first five captions. Candidates are not counted.
+    Document frequencies that are not fixed (`Source.with_documents`) count each distinct reference set as one document,
+    with its first five captions. Candidates are not counted.
 
-    `references`: P reference sets, none of them empty. `candidates`: P candidates. `parts`: by label, the sources that
-    `source` is made of or gated by, and those of their own parts. `pooling`: the source's own by default. `folder`:
-    keeps the encodings, one folder per label. A later call reads those of the same texts and parameters. By default,
-    encodings are temporary. `label`: name of the encoding of `source` in `folder`; its parts have their own labels.
+    `references`: P non-empty reference sets. `candidates`: P candidates. `parts`: sources of the components and gates
+    of `source`, and of their components, by label. `pooling`: by default that of the source. `folder`: keeps the
+    encodings, one folder per label, for later calls with the same texts and parameters. By default, encodings are
+    temporary.
+    `label`: name of the encoding of `source` in `folder`. The components have their own labels.
     """
     sources, started = {**parts, label: source}, time.perf_counter()
-    for one in sources.values():
-        one.require("query")
+    for component in sources.values():
+        component.require("query")
     texts = TextCorpus.of(references, candidates)
     corpus = with_tokenizer(texts.corpus, runtime)
     with temporary_folder() if folder is None else nullcontext(folder) as place:
@@ -136,10 +137,10 @@ def score_texts(
             return place / part, encoded[part][0]
 
         relevance = open_encoding(label, sources.__getitem__, find, corpus, runtime, {})
-        scores, given = np.full(len(candidates), source.spec.bounds[0]), np.flatnonzero(texts.candidates >= 0)
-        scores[given] = relevance.pairs(texts.references.take(given), texts.candidates[given], pooling)
+        scores, index = np.full(len(candidates), source.spec.bounds[0]), np.flatnonzero(texts.candidates >= 0)
+        scores[index] = relevance.pairs(texts.references.take(index), texts.candidates[index], pooling)
         seconds = time.perf_counter() - started
-        # The cost of a label is the same whether its encodings were made now, or by an earlier call.
+        # Add the time of encodings from earlier calls, so the cost of a label does not depend on the cache.
         seconds += sum(manifest.provenance["seconds"] for manifest, built in encoded.values() if not built)
         size = sum(entry.bytes for manifest, _ in encoded.values() for entry in manifest.files.values())
     return TextScores(scores, len(corpus), seconds, size)
@@ -151,7 +152,7 @@ def fingerprint_texts(
     sources: _Sources,
     runtime: Runtime,
 ) -> dict[str, Any]:
-    """Return everything except the texts that can change their scores, by label."""
+    """Return, for each label, everything except the texts that can change their scores."""
     corpus = TextCorpus.of(references, candidates).corpus
     return {
         label: source.fingerprint_params(corpus, range(len(corpus)), runtime)
@@ -163,8 +164,8 @@ def fingerprint_texts(
 def _encode(
     label: str, corpus: Corpus, folder: Path, runtime: Runtime, sources: _Sources, encoded: dict[str, _Encoded]
 ) -> Manifest:
-    """Encode all texts with a label. Its parts come first; all are added to `encoded`."""
-    # Two labels may share a part.
+    """Encode all texts with a label, after its components. All encodings are added to `encoded`."""
+    # Two labels may share a component.
     if label in encoded:
         return encoded[label][0]
     source, rows = sources[label], range(len(corpus))
@@ -174,7 +175,7 @@ def _encode(
 
     def fill(work: Work) -> None:
         work.metadata |= {"rows": [rows.start, rows.stop], "label": source.spec.name, "kind": source.spec.kind}
-        # Only the tasks count documents: the parameters in the manifest stay those that a fuse compares its parts with.
+        # Only the tasks count documents, because `fuse` compares the parameters in the manifests of its components.
         counted = source.with_documents(corpus, corpus.images([REFERENCE_SPLIT]))
         for step in counted.steps(corpus, rows, _ROWS_PER_SHARD, work, runtime):
             make_step(step, work, runtime.progress)

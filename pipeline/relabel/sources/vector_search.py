@@ -1,13 +1,14 @@
 """Exact neighbours by cosine, prefiltered by matrix products and scored by the kernel of `pairs`.
 
-The search makes one list per vector, with the best cosines of that vector. Lists of reference sets follow from them:
+The search computes a list of the best candidates for each vector. The lists of reference sets are derived from them:
 
 - `max` merges the lists of a set's references. A candidate among the best of a set is also among the best of the
-  reference that gives its maximum.
-- `first` takes the list of the first reference.
-- `mean` makes lists of complete sets.
+  reference with the maximum.
+- `first` uses the list of the first reference.
+- `mean` searches with complete sets.
 
-If most candidates are queries as well, all lists are made together, and each product serves both of its captions.
+If more than half of the candidates are also queries, all lists are computed together by a self-join, and each product
+is used for both captions.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from relabel.topk.screen import Screen
 from relabel.topk.self_join import SelfJoin
 
 I8 = NDArray[np.int64]
-_LIST_BYTES = 64 << 20  # bytes of lists merged at once, even if more memory is available
+_LIST_BYTES = 64 << 20  # maximum size of lists merged together, even if more memory is available
 
 
 @dataclass(eq=False)
 class VectorFinder(Finder):
     """Finder of the neighbours of reference sets by cosine.
 
-    A vector that is not finite stands for a failed row. It comes last, with score NaN, and only if there are too few
-    other candidates. A set with a failed reference that counts gets the first candidates, with score NaN.
+    A vector that is not finite marks a failed row. It is added at the end of a list, with score NaN, only if there are
+    too few other candidates. A set with a failed reference that the pooling uses gets the first candidates with NaN.
 
     `vectors`: (N, D) float32.
     `first`: corpus row of ``vectors[0]``.
@@ -52,12 +53,12 @@ class VectorFinder(Finder):
     runtime: Runtime
 
     def build(self, work: Work) -> Step | None:
-        """Return the step that makes all lists together, if most candidates are queries."""
+        """Return the step of the self-join, if it is used."""
         needed = self._uses_self_join and min(self._list_length, self.search.width) > 0
         return self._self_join.step(work) if needed else None
 
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
-        """Find the neighbours of some queries, in steps whose lists fit into memory."""
+        """Find the neighbours of a range of queries, in steps that fit into memory."""
         shape = (len(queries), self.search.width)
         rows, scores = np.empty(shape, np.int32), np.empty(shape)
         for a in range(0, len(queries), self._queries_per_step):
@@ -70,7 +71,7 @@ class VectorFinder(Finder):
         """Find the neighbours of the queries of one step."""
         sets = self._sets.take(np.arange(queries.start, queries.stop))
         exclude = self.search.exclude[queries.start : queries.stop]
-        # A set is searched only if all vectors that count are finite.
+        # Only sets with finite vectors are searched.
         complete = np.flatnonzero(np.logical_and.reduceat(self._finite[sets.rows], sets.indptr[:-1]))
         shape = (len(sets), self.search.width)
         numbers, scores = np.full(shape, -1, np.int32), np.full(shape, np.nan)
@@ -78,16 +79,16 @@ class VectorFinder(Finder):
             complete_sets = sets.take(complete)
             indptr, members, lists = self._lists(work, complete_sets)
             merged = TopK.empty(len(complete), self.search.width)
-            # A query that is a candidate itself is left out of its own list.
-            left_out = self._candidate_numbers(exclude[complete])
+            # Exclude a query from its own list.
+            excluded = self._candidate_numbers(exclude[complete])
             begin = members * lists.numbers.shape[1]
             flat = begin, begin + lists.sizes[members], lists.numbers.reshape(-1), lists.scores.reshape(-1)
-            merge_lists(merged, owners(indptr), *flat, len(self._candidates), left_out)
+            merge_lists(merged, owners(indptr), *flat, len(self._candidates), excluded)
             filled = np.arange(self.search.width) < merged.sizes[:, None]
             numbers[complete] = np.where(filled, merged.numbers, -1)
             scores[complete] = np.where(filled, merged.scores, np.nan)
         rows = self._rows[numbers]
-        # Lists are short if candidates failed, and empty if the query failed.
+        # Pad lists that are short because candidates failed, or empty because the query failed.
         for i in np.flatnonzero((numbers < 0).any(axis=1)):
             count = int((numbers[i] >= 0).sum())
             padding = self.search.candidates[: self.search.width + 1] if count == 0 else self._failed
@@ -95,10 +96,10 @@ class VectorFinder(Finder):
         return rows, scores
 
     def _lists(self, work: Work, sets: References) -> tuple[I8, I8, TopK]:
-        """Return the lists of some sets: for each set the numbers of its lists, in CSR form, and the lists."""
+        """Return lists for the given sets, and for each set the indices of its lists in CSR form."""
         if self.pooling == "mean" and len(sets.rows) > len(sets):
             return np.arange(len(sets) + 1), np.arange(len(sets)), self._query_search.search(sets)
-        # A reference that several sets share is searched once.
+        # References shared by several sets are searched once.
         positions, members = np.unique(sets.rows, return_inverse=True)
         if self._uses_self_join:
             lists = self._self_join.read(work, np.searchsorted(self._candidates, positions))
@@ -107,7 +108,7 @@ class VectorFinder(Finder):
         return sets.indptr, np.asarray(members.reshape(-1), np.int64), lists
 
     def _candidate_numbers(self, rows: Rows) -> I8:
-        """Return the candidate number of corpus rows; -1 for a row that is no candidate."""
+        """Return the candidate numbers of corpus rows, or -1 for rows that are not candidates."""
         positions = rows.astype(np.int64) - self.first
         # `searchsorted` returns the end for rows above all candidates.
         number = np.minimum(np.searchsorted(self._candidates, positions), len(self._candidates) - 1)
@@ -115,7 +116,7 @@ class VectorFinder(Finder):
 
     @cached_property
     def _sets(self) -> References:
-        """Query sets as positions, with those references only that the pooling counts."""
+        """Query sets as positions, with only the references that the pooling uses."""
         sets = self.search.queries
         if self.pooling == "first":
             sets = sets.first()
@@ -124,19 +125,19 @@ class VectorFinder(Finder):
 
     @cached_property
     def _finite(self) -> NDArray[np.bool_]:
-        """Mask of the vectors that are finite, (N,) bool."""
-        # A sum needs no mask of all components. Sums of unit vectors are finite.
+        """Mask of the finite vectors, (N,) bool."""
+        # Sums avoid a mask of all components, and sums of unit vectors are finite.
         return np.asarray(np.isfinite(self.vectors.sum(axis=1)))
 
     @cached_property
     def _candidates(self) -> I8:
-        """Positions of the candidates that have not failed, ascending."""
+        """Ascending positions of the candidates that have not failed."""
         positions = self.search.candidates.astype(np.int64) - self.first
         return positions[self._finite[positions]]
 
     @cached_property
     def _rows(self) -> Rows:
-        """Corpus rows of `_candidates`, followed by the row -1 that number -1 reads."""
+        """Corpus rows of `_candidates`, followed by -1 for index -1."""
         return np.append(self._candidates + self.first, -1).astype(np.int32)
 
     @cached_property
@@ -152,29 +153,29 @@ class VectorFinder(Finder):
 
     @cached_property
     def _uses_self_join(self) -> bool:
-        """True if most candidates are queries and all queries are candidates: a self-join then needs fewer products."""
+        """True if a self-join needs fewer products: more than half of the candidates are queries, and no others."""
         if self._device != "cpu" or (self.pooling == "mean" and len(self._sets.rows) > len(self._sets)):
             return False
         queries = np.unique(self._sets.rows[self._finite[self._sets.rows]])
-        # A self-join costs half a product per pair, so it pays off from half of the candidates on.
+        # A self-join costs half a product per pair, so it is faster if more than half of the candidates are queries.
         return 2 * len(queries) > len(self._candidates) and bool(np.isin(queries, self._candidates).all())
 
     @cached_property
     def _queries_per_step(self) -> int:
-        """Number of queries whose lists fit into a quarter of the memory."""
+        """Number of queries per step, with lists that fit into a quarter of the memory."""
         lists = 1 if self.pooling == "mean" else int(np.diff(self._sets.indptr).max(initial=1))
-        # Lists of a step, and the merged ones, fill at most a quarter of the memory.
+        # A factor of 2 for the merged lists.
         room = min(_LIST_BYTES, self.runtime.memory // 4)
         return max(1, room // (2 * topk_bytes(self._list_length) * lists))
 
     @cached_property
     def _self_join(self) -> SelfJoin:
-        """Search of all candidates among themselves."""
+        """Search of all candidates among all candidates."""
         return SelfJoin(self.vectors, self._candidates, self._list_length, self.runtime)
 
     @cached_property
     def _query_search(self) -> QuerySearch | GpuSearch:
-        """Search for one query at a time, on the GPU if the runtime has one."""
+        """Search of given queries, on a GPU if available."""
         pooling: Pooling = "mean" if self.pooling == "mean" else "first"
         on_gpu = self._device != "cpu"
         kind: Screen | None = "float32" if on_gpu else None

@@ -1,4 +1,4 @@
-"""WordNet's synonym sets, read from METEOR's jar. METEOR and SPICE match words by them."""
+"""WordNet's synonym sets from METEOR's jar, used by METEOR and SPICE to match words."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def find_meteor_jar() -> Path:
 def read_wordnet(jar: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """Read the synonym sets and the irregular inflections of English words.
 
-    Returns `synsets`: ids of the synonym sets of each word; `bases`: base forms of each irregularly inflected word.
+    Returns `synsets`, the ids of the synonym sets of each word, and `bases`, the base forms of irregular inflections.
     """
     with ZipFile(jar) as file:
         synsets, exceptions = (file.read(f"synonym/{name}").decode().splitlines() for name in _TABLES)
     bases: dict[str, list[str]] = defaultdict(list)
-    # A line with a base form is followed by a line with its irregular forms.
+    # Lines alternate between a base form and its irregular inflections.
     for base, forms in zip(exceptions[::2], exceptions[1::2], strict=True):
         for form in forms.split():
             bases[form].append(base)
@@ -39,20 +39,20 @@ def read_wordnet(jar: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]
 
 
 def find_synsets(word: str, synsets: dict[str, list[str]], bases: dict[str, list[str]]) -> set[str]:
-    """Return the ids of the synonym sets of a word in lower case and of its base forms.
+    """Return the ids of the synonym sets of a lower-case word and of its base forms.
 
-    Base forms are listed as exceptions, or else derived from the word's ending. `synsets`, `bases`: of `read_wordnet`.
+    Base forms are listed as exceptions, or derived from the word's ending. `synsets`, `bases`: from `read_wordnet`.
     """
     forms = (word, *(bases.get(word) or [find_base_form(word, synsets)]))
     return {each for form in forms for each in synsets.get(form, ())}
 
 
 def find_base_form(word: str, words: dict[str, list[str]]) -> str:
-    """Return the base form of a regularly inflected word, as METEOR finds it; an empty string if there is none.
+    """Return the base form of a regularly inflected word by METEOR's rules, or "" if there is none.
 
-    `word`: lower-case word. `words`: its keys are the base forms that exist.
+    `word`: lower-case word. `words`: mapping with the existing base forms as keys.
     """
-    # Words in -ss and words of at most two letters are their own base form.
+    # Words that end with -ss or have at most two letters are base forms.
     if word.endswith("ss") or len(word) <= 2:
         return word
     for ending, replacement in _ENDINGS:

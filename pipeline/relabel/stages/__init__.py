@@ -1,7 +1,7 @@
 """The stages as plain functions: fetch, ingest, tune, encode, neighbours, judge, export.
 
 A function with the name of an artefact, such as `encoding`, prepares its `Job`, and ``job.run()`` builds it. Finished
-work is recognized by its fingerprint and is not repeated. `relabel.stages.run` runs all stages in order.
+work is recognised by its fingerprint and is not repeated. `relabel.stages.run` runs all stages in order.
 """
 
 from relabel.stages.best import fuse_model, tune_best

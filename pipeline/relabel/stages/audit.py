@@ -103,8 +103,8 @@ def _open_run(session: Session, run: str, corpus: Corpus, rows: range, split: st
     if run not in session.config.sources:
         return read_run(Path(run), corpus, rows)
     if not session.config.source(run).spec.image_vectors:
-        todo = "Name a label of the source precomputed with `images` and `captions`, or a file of scores."
-        raise UsageError(f"{run} reads the captions of images: each caption would meet itself", todo=todo)
+        hint = "Name a label of the source precomputed with `images` and `captions`, or a file of scores."
+        raise UsageError(f"{run} reads the captions of images: each caption would meet itself", hint=hint)
     relevance, start = open_label(session, run, split), corpus.images_of(rows).start
 
     def block(images: Ints, captions: Ints) -> NDArray[np.floating[Any]]:

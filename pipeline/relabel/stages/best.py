@@ -1,4 +1,4 @@
-"""tune best: the models of the recommended label, made from nothing; and tune fuse, its last step."""
+"""tune best: builds all models of the recommended label. tune fuse: the last step of it."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from relabel.store.manifest import Manifest, Spec
 
 
 def fuse_model(session: Session, out: Path | None = None) -> Job:
-    """Prepare to fit a fuse of the labels that `tune.fuse.parts` names; missing encodings of val are built first."""
+    """Prepare to fit a fuse of the labels in `tune.fuse.parts`. Missing encodings of val are built first."""
     from relabel.sources.fuse.model import KIND
     from relabel.sources.fuse.tune import SPLIT, FuseInput, find_out_of_fold, tune_fuse
 
     config, params, out = session.config, session.config.tune.fuse, out or model_folder(session, "fuse")
     check_human_scores(session)
-    # Before the encoding of the parts, which may take hours.
+    # Check this first, because encoding the parts may take hours.
     check_place(out, Spec(KIND, "fuse", {}, {}))
     for label in params.parts:
         for part, one in config.with_parts(label).items():
             if (model := one.model_folder()) and model.absolute() == out.absolute():
-                message = f"part {label} is made of the fuse that is to be fitted: the model of {part} is {out}"
-                raise UsageError(message, todo="Take it out of --parts, or give another --out.")
+                message = f"part {label} uses the fuse that is to be fitted: the model of {part} is {out}"
+                raise UsageError(message, hint="Remove it from --parts, or set another --out.")
     parts = {}
     for label in params.parts:
         source, opened = config.source(label), partial(open_label, session, label, SPLIT)
-        # A model tuned on val enters by its out-of-fold predictions; its encoding of val is not read.
+        # A model that was tuned on val contributes its out-of-fold predictions instead of its encoding of val.
         if (tuned := find_out_of_fold(source)) is not None:
             spec = encoding(session, label, SPLIT).spec()
             parts[label] = FuseInput(source, spec.config, spec.fingerprint, opened, tuned)
         else:
-            made = build_encoding(session, label, SPLIT)
-            parts[label] = FuseInput(source, made.config, encoding(session, label, SPLIT), opened)
+            manifest = build_encoding(session, label, SPLIT)
+            parts[label] = FuseInput(source, manifest.config, encoding(session, label, SPLIT), opened)
     return model_job(session, "fuse", tune_fuse(params, parts, open_corpus(session), session.runtime), out)
 
 
@@ -56,20 +56,20 @@ _BEST_FUSE: dict[str, Any] = {
 
 
 def tune_best(session: Session) -> dict[str, Manifest]:
-    """Make the models of the recommended label: `tuned`, a sentence encoder, and `fuse`, which combines it with others.
+    """Build the models of the recommended label: a sentence encoder, `tuned`, and a `fuse` of it with other labels.
 
-    The steps are fetch, ingest, `tune sbert`, the word vectors and encodings of the parts, and `tune fuse`. A step that
-    is done is not repeated; of the encoder, neither is a fold. Parameters of both models are those of the preset,
-    whatever the parameter file says; `base` of the encoder is the file's.
+    The steps are fetch, ingest, `tune sbert`, the word vectors and encodings of the parts, and `tune fuse`. Finished
+    steps, and finished folds of the encoder, are not repeated. The parameters of both models come from the preset and
+    override the parameter file, except `base` of the encoder.
 
-    Returns dict of str to Manifest: label to the manifest of its model.
+    Returns dict of str to Manifest: the manifest of the model of each label.
     """
-    # Refused before the download, which takes far longer than the check.
+    # Check this first, because the download takes much longer.
     check_human_scores(session)
     tune = session.config.tune
     preset = {"sbert": tune.sbert.model_copy(update=_BEST_ENCODER), "fuse": tune.fuse.model_copy(update=_BEST_FUSE)}
     config = session.config.model_copy(update={"tune": tune.model_copy(update=preset)})
     session = replace(session, config=config)
     fetch_and_ingest(session)
-    # The fuse reads the encoding of `tuned`, so the sentence encoder comes first.
+    # The fuse reads the encoding of `tuned`, so tune the sentence encoder first.
     return {"tuned": sbert_model(session).run()[0], "fuse": fuse_model(session).run()[0]}

@@ -72,8 +72,8 @@ def need_calibration(session: Session, label: str) -> Calibration:
     """Return the calibration of a label; UsageError if there is none."""
     if found := find_calibration(session, label):
         return found
-    todo = f"On COCO, `relabel correlate --cxc --split val --label {label}` makes one."
-    raise UsageError(f"{label} has no calibration, so its scores have no probabilities", todo=todo)
+    hint = f"On COCO, `relabel correlate --cxc --split val --label {label}` makes one."
+    raise UsageError(f"{label} has no calibration, so its scores have no probabilities", hint=hint)
 
 
 def check_curves(session: Session, labels: Iterable[str], scores: Iterable[PairScores] = ()) -> dict[str, Reliability]:

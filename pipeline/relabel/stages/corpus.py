@@ -1,4 +1,4 @@
-"""The corpus of a session, which a command opens once, and the splits that it labels."""
+"""The corpus of a session, opened once per command, and the splits to label."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from relabel.store.manifest import MANIFEST, read_manifest
 
 
 def open_corpus(session: Session) -> Corpus:
-    """Return the ingested corpus, which must be of today's captions and parameters.
+    """Return the ingested corpus. Raises CheckError if the captions or parameters have changed since then.
 
-    The captions are compared once per command, since they are hashed for it; an ingestion makes another corpus.
+    The captions are hashed for this check, but only once per command, unless they are ingested again.
     """
     folder, dataset = session.folder("corpus"), session.config.ingest.dataset
     command = session.command("ingest", path=None if dataset in PUBLISHED_FORMATS else "PATH")
     if not (folder / MANIFEST).exists():
-        todo = f"Make it with {command}."
+        hint = f"Build it with {command}."
         if ingested := sorted(folder.parent.name for folder in session.labels.glob("*/corpus")):
-            todo = f"Name a dataset with --dataset: {', '.join(ingested)}. {todo}"
-        raise MissingError(f"no corpus of dataset {dataset} here", where=str(folder), todo=todo)
+            hint = f"Select a dataset with --dataset: {', '.join(ingested)}. {hint}"
+        raise MissingError(f"no corpus of dataset {dataset}", where=str(folder), hint=hint)
     opened = session.notes.corpora
     key = folder, session.config.ingest.model_dump_json(), read_manifest(folder, "corpus").identity
     if key not in opened:
@@ -36,16 +36,16 @@ def open_corpus(session: Session) -> Corpus:
 
 
 def read_captions(session: Session) -> Corpus:
-    """Return the corpus. If it was not ingested, read its captions; nothing is written."""
+    """Return the ingested corpus, or read the captions without writing anything if they were not ingested."""
     if (session.folder("corpus") / MANIFEST).exists():
         return open_corpus(session)
     return Corpus.from_captions(open_input(caption_params(session), session.runtime).read())
 
 
 def label_splits(session: Session, split: str | None = None) -> tuple[str, ...]:
-    """Return the splits that are labelled: the named one; else `judge.split` of a benchmark, or all of other data.
+    """Return the splits to label: by default `judge.split` for a benchmark, and all splits for other data.
 
-    People train on captions of their own; on a benchmark, they first compare labels on the judged split.
+    Benchmarks are used to compare labels on the judged split first, and other captions for training.
     """
     corpus, judged = open_corpus(session), session.config.judge.split
     if split is None and (corpus.namespace not in PUBLISHED_FORMATS or judged not in corpus.splits):
@@ -54,7 +54,7 @@ def label_splits(session: Session, split: str | None = None) -> tuple[str, ...]:
 
 
 def training_split(corpus: Corpus) -> str:
-    """Return train if the corpus has it, its only split, or all."""
+    """Return the split for training: train if it exists, otherwise the only split, or all."""
     if "train" in corpus.splits:
         return "train"
     return next(iter(corpus.splits)) if len(corpus.splits) == 1 else "all"

@@ -1,4 +1,4 @@
-"""correlate: the agreement of labels with human judgement, in one report."""
+"""correlate: reports the agreement of labels with human judgements."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ from relabel.store.manifest import MANIFEST, read_manifest
 
 Against = str
 """Name of an evaluation set ("cxc", "eccv", or one of `evaluation_sets.set_names`), a file, or "all"."""
-_RANKED = "ECCV Caption takes all pairs: `--gate sbert` re-ranks the best candidates of sbert by a label of pairs."
+_RANKED = "ECCV Caption ranks all pairs. With `--gate sbert`, a label of pairs re-ranks the best candidates of sbert."
 
 
 @dataclass
 class EvaluationResult(Outcome):
-    """Agreement of labels with people."""
+    """Agreement of labels with human judgements."""
 
     report: Report = field(default_factory=Report)
 
 
 @dataclass(frozen=True)
 class Section:
-    """Part of a report, which has files of its own.
+    """Part of a report with separate files.
 
     `name`: "cxc", "eccv" or "judged", the name of its files.
-    `inputs`: jobs whose figures it shows.
+    `inputs`: jobs that computed its figures.
     """
 
     name: str
@@ -78,13 +78,13 @@ class Section:
 
 
 @dataclass
-class _Opened:
-    """Evaluation sets that labels can be judged on.
+class _EvaluationSets:
+    """Evaluation sets on which labels can be judged.
 
     `encoded`: "cxc" and "eccv".
     `sets`: sets of texts.
-    `absent`: sets that "all" leaves out, each with the reason.
-    `captions`: those that functions score if no label is judged.
+    `absent`: sets that "all" leaves out, with the reasons.
+    `captions`: captions for functions to score if there are no labels.
     """
 
     encoded: list[str] = field(default_factory=list)
@@ -102,27 +102,26 @@ def correlate(
     *,
     allow_missing: bool = False,
 ) -> EvaluationResult:
-    """Compare labels with human judgement.
+    """Compare labels with human judgements.
 
-    Encodings, judgements and figures that do not exist yet are built. A label that lacks something (Java, a model,
-    vectors) is left out and listed in the result. The report of all labels of the parameters is written to
+    Missing encodings, judgements and figures are built. A label that lacks something, such as Java, a model or vectors,
+    is left out and listed in the result. If all labels of the parameters are judged, the report is written to
     `report/SPLIT`.
 
-    `labels`: names in params.yaml; all if empty. `against`: names of evaluation sets (see `judged_names`), or files of
-    judgements (see `relabel.datasets.evaluation_file`). Crisscrossed Captions and ECCV Caption judge encodings of
-    COCO's captions; all others have texts of their own, and are shown with a table of all sets. "all" stands for every
-    set whose files are on this machine; the others are named in a note. `scores`: files of scores that were computed
-    elsewhere for the pairs of the one set in `against`, judged under the name of the file (see `relabel.judge.scores`).
-    With such files, `labels` may be empty, which then stands for no label. `functions`: functions of texts,
-    judged with the labels on CxC and sets of texts (see `relabel.judge.scores`). With functions, too, empty `labels`
-    stand for no label. `allow_missing`: accept files of scores that lack judged pairs.
+    `labels`: names in params.yaml. If empty, all labels, or none if there are `scores` or `functions`. `against`: names
+    of evaluation sets (see `judged_names`), or files of judgements (see `relabel.datasets.evaluation_file`).
+    Crisscrossed Captions and ECCV Caption use encodings of COCO's captions. All other sets have their own texts, and
+    are shown with a table of all sets. "all" selects every set with its files on this machine; a note lists the rest.
+    `scores`: files of scores for the pairs of the only set in `against`, reported under the name of the file (see
+    `relabel.judge.scores`). `functions`: functions of texts, judged with the labels on CxC and sets of texts.
+    `allow_missing`: accept files of scores that lack judged pairs.
     """
     names = list(labels) or ([] if scores or functions else available_labels(session, session.config.sources))
     for name in names:
-        session.config.parts(name)  # raises if the label is made of itself
+        session.config.parts(name)  # raises if the label is part of itself
     chosen = _chosen_sets(against, scores)
     opened = _open_sets(session, chosen, against, names, functions)
-    # Scores of files and functions have no fingerprint, so they are not in the files of the report.
+    # Scores from files and functions do not have a fingerprint, so they are not in the files of the report.
     written = is_complete(session, labels) and not scores and not functions
     result, sections = EvaluationResult(), list[Section]()
     if opened.encoded:
@@ -131,26 +130,26 @@ def correlate(
         judge, progress = session.config.judge, session.runtime.progress
         wanted = with_baseline(session, names, opened.encoded)
         built = build_labels(session, wanted, judge.split, opened.encoded, result)
-        others = [read_cxc_scores(path, judge.split, allow_missing) for path in scores]
+        external = [read_cxc_scores(path, judge.split, allow_missing) for path in scores]
         if functions and "cxc" in opened.encoded:
             captions = opened.captions or open_corpus(session)
-            others += [score_cxc_with_function(captions, function, judge, progress) for function in functions]
-        sections += encoded_sections(session, built, opened.encoded, others)
+            external += [score_cxc_with_function(captions, function, judge, progress) for function in functions]
+        sections += encoded_sections(session, built, opened.encoded, external)
     if written:
         result.paths |= write_sections(session, sections)
 
     def scores_of(texts: TextSet) -> dict[str, Vector]:
-        found = {function.name: score_with_function(texts.judgements, function) for function in functions}
-        # A file of scores is given for one set, so a fault in it ends the command.
+        by_name = {function.name: score_with_function(texts.judgements, function) for function in functions}
+        # Scores are for one set only, so an error in their file ends the command.
         for path in scores:
-            found[path.stem] = read_pair_scores(path, texts.judged, texts.judgements, allow_missing)
-        return found
+            by_name[path.stem] = read_pair_scores(path, texts.judged, texts.judgements, allow_missing)
+        return by_name
 
     run_jobs(set_jobs(session, opened.sets), result)
     texts = texts_section(session, opened.sets, scores_of)
     if not any(section.report.records for section in (*sections, texts)):
-        todo = _RANKED if "eccv" in chosen else "Name a label that reads texts, such as sbert."
-        unjudged = UsageError(f"{', '.join(names)}: cannot be judged on {', '.join(chosen)}", todo=todo)
+        hint = _RANKED if "eccv" in chosen else "Use a label that reads texts, such as sbert."
+        unjudged = UsageError(f"{', '.join(names)}: cannot be judged on {', '.join(chosen)}", hint=hint)
         raise next(iter((*dict(result.problems).values(), *opened.absent.values())), unjudged)
     if opened.sets or opened.absent:
         records = [record for section in sections for record in section.report.records]
@@ -163,12 +162,12 @@ def correlate(
 
 
 def _chosen_sets(against: Sequence[Against], scores: Sequence[Path]) -> list[str]:
-    """Return the sets that are named, each once and in one order; files come last."""
-    known = [name for name in judged_names() if "all" in against or name in against]
-    chosen = [name for name in dict.fromkeys([*known, *against]) if name != "all"]
+    """Return the selected sets without duplicates, in a fixed order, followed by files."""
+    named = [name for name in judged_names() if "all" in against or name in against]
+    chosen = [name for name in dict.fromkeys([*named, *against]) if name != "all"]
     if scores and (len(chosen) != 1 or chosen == ["eccv"]):
-        todo = "Name that set: --on NAME. ECCV Caption ranks all pairs: use `vectors` for a model's embeddings."
-        raise UsageError("--scores has the scores of one evaluation set of pairs", todo=todo)
+        hint = "Select the set with --on NAME. ECCV Caption ranks all pairs: use `vectors` for a model's embeddings."
+        raise UsageError("--scores holds scores for one evaluation set of pairs", hint=hint)
     return chosen
 
 
@@ -178,24 +177,24 @@ def _open_sets(
     against: Sequence[Against],
     labels: Sequence[str],
     functions: Sequence[TextFunction],
-) -> _Opened:
-    """Open the sets of texts, and check that the others judge the captions of the session."""
-    opened = _Opened()
+) -> _EvaluationSets:
+    """Open the sets of texts, and check that CxC and ECCV Caption judge the captions of the session."""
+    opened = _EvaluationSets()
     for name in chosen:
         try:
             if name not in ENCODED:
                 opened.sets.append(open_set(session, name, labels))
                 continue
             if functions and name == "eccv" and (name in against or not labels):
-                todo = "Judge it on a set of texts, such as flickr8k-expert, or on a file of judgements."
-                raise UsageError(f"a function of texts cannot be judged on {name}", todo=todo)
+                hint = "Use a set of texts, such as flickr8k-expert, or a file of judgements."
+                raise UsageError(f"a function of texts cannot be judged on {name}", hint=hint)
             if labels or functions:
                 check_judged(session, name)
             if functions and not labels:
                 opened.captions = read_captions(session)
             opened.encoded.append(name)
         except (MissingError, UsageError) as error:
-            # "all" takes the sets that are at hand and apply; a set that is asked for by name must be there.
+            # "all" skips sets that are missing or do not apply, but for a set that is named this is an error.
             if name in against:
                 raise
             opened.absent[name] = error
@@ -205,9 +204,9 @@ def _open_sets(
 def build_labels(
     session: Session, names: Sequence[str], split: str, against: Sequence[Against], outcome: Outcome
 ) -> list[str]:
-    """Build encodings and judgements of labels; return the labels without a problem.
+    """Build encodings and judgements of labels; return the labels that have no problems.
 
-    If only the baseline is among them, the first problem is raised. `against`: "cxc" and "eccv".
+    If all labels except the baseline fail, the first problem is raised. `against`: "cxc" and "eccv".
     """
     run_jobs(label_jobs(session, names, split, against), outcome)
     run_jobs(calibration_jobs(session, names, against), outcome)
@@ -220,9 +219,9 @@ def build_labels(
 def encoded_sections(
     session: Session, labels: Sequence[str], against: Sequence[Against], scores: Sequence[PairScores] = ()
 ) -> list[Section]:
-    """Return the tables of labels that are built, on CxC and ECCV Caption.
+    """Return the tables of CxC and ECCV Caption for labels that are built.
 
-    `scores`: of other programs, for CxC's pairs.
+    `scores`: scores of CxC's pairs from files and functions.
     """
     sections = [_cxc_section(session, labels, scores)] if "cxc" in against else []
     return [*sections, _eccv_section(session, labels)] if "eccv" in against else sections
@@ -231,10 +230,10 @@ def encoded_sections(
 def _cxc_section(session: Session, labels: Sequence[str], scores: Sequence[PairScores]) -> Section:
     params, runtime = session.config.judge, session.runtime
     jobs = {f"figures {label}": figures(session, label) for label in labels}
-    # Without a label, the baseline is that of the pairs in the file.
-    others = [*scores] if labels else [baseline(scores[0]), *scores]
+    # Without labels, the baseline uses the pairs of the first file.
+    external = [*scores] if labels else [baseline(scores[0]), *scores]
     compared = [_read_figures(job) for job in jobs.values()]
-    compared += [compare(scored, params, runtime.progress, runtime.threads) for scored in others]
+    compared += [compare(scored, params, runtime.progress, runtime.threads) for scored in external]
     spreads = {label: sibling_std(judgement(session, label).out) for label in labels}
     report = cxc_report(compared, params, spreads)
     checked = check_curves(session, labels, scores)
@@ -243,7 +242,7 @@ def _cxc_section(session: Session, labels: Sequence[str], scores: Sequence[PairS
     def draw(path: Path) -> None:
         from relabel.judge import plot
 
-        plot.draw([*(open_scores(session, label) for label in labels), *others], report.records, checked, path)
+        plot.draw([*(open_scores(session, label) for label in labels), *external], report.records, checked, path)
 
     return Section("cxc", replace(report, picture=draw), jobs)
 
@@ -259,17 +258,17 @@ def _eccv_section(session: Session, labels: Sequence[str]) -> Section:
 def texts_section(
     session: Session, sets: Sequence[TextSet], scores_of: Callable[[TextSet], Mapping[str, Vector]] = lambda _: {}
 ) -> Section:
-    """Return the tables of sets of texts, with the labels that have been judged on each set.
+    """Return the tables of sets of texts, with the labels that were judged on each set.
 
-    `scores_of`: returns more scores of a set, by name.
+    `scores_of`: returns additional scores of a set, by name.
     """
     report, jobs = Report(), dict[str, Job]()
     for texts in sets:
-        # A source that cannot take new texts is not a problem. The report gives the reason.
+        # A source that cannot score new texts is not a problem; the report states the reason.
         left_out = {scored.label: scored.reason for scored in texts.labels if scored.reason}
         compared = list[LabelFigures]()
         for scored in (scored for scored in texts.labels if not scored.reason):
-            # A label that could not be judged is among the problems. A page shows what was judged before.
+            # If a label cannot be judged, this is one of the problems, or a page shows only earlier figures.
             with suppress(RelabelError):
                 compared.append(_read_figures(scored.figures))
                 jobs[f"{texts.judged.name} {scored.label}"] = scored.figures
@@ -279,10 +278,10 @@ def texts_section(
     return Section("judged", report, jobs)
 
 
-def _with_summary(session: Session, texts: Section, records: Sequence[Record], opened: _Opened) -> Section:
-    """Return the section of sets of texts with the table and the picture of all sets.
+def _with_summary(session: Session, texts: Section, records: Sequence[Record], opened: _EvaluationSets) -> Section:
+    """Add the table and the picture of all sets to the section of sets of texts.
 
-    `records`: of CxC and ECCV Caption.
+    `records`: records of CxC and ECCV Caption.
     """
     from relabel.judge.plot import draw_summary
 
@@ -300,12 +299,12 @@ def _with_summary(session: Session, texts: Section, records: Sequence[Record], o
 
 
 def total_report(sections: Iterable[Section]) -> Report:
-    """Return the report of all sections, with the picture of the last one that has a picture."""
+    """Combine the reports of all sections. The picture is that of the last section with one."""
     return sum((section.report for section in sections), Report())
 
 
 def write_sections(session: Session, sections: Iterable[Section]) -> dict[str, Path]:
-    """Write the files of sections, unless they are there and show the same figures; return their folder, described."""
+    """Write the files of sections unless they are up to date; return their folder by its description."""
     jobs = [_report_files(session, section) for section in sections if section.report.tables]
     for job in jobs:
         job.run()
@@ -314,7 +313,7 @@ def write_sections(session: Session, sections: Iterable[Section]) -> dict[str, P
 
 def _report_files(session: Session, section: Section) -> Job:
     tables = section.report.tables
-    # The rows of a calibration follow from no input alone: its curve may be the shipped one.
+    # Rows are part of the identity, because a calibration may use the shipped curve, and that is not an input.
     config = {"labels": list(section.inputs), "notes": [t.notes for t in tables], "rows": [t.rows for t in tables]}
     fill = partial(write_report, section.name, section.report)
     recipe = Recipe("report", section.name, lambda: config, {**section.inputs}, fill)
@@ -328,14 +327,14 @@ def _read_figures(job: Job) -> LabelFigures:
 
 
 def with_baseline(session: Session, labels: Sequence[str], against: Sequence[Against]) -> list[str]:
-    """Return labels with the baseline if they are judged on CxC, otherwise unchanged.
+    """Add the baseline to labels that are judged on CxC; return others unchanged.
 
-    The baseline shows how much of a correlation comes from the difference between GT and non-GT pairs alone.
+    The baseline shows how much of a correlation is due only to the difference between GT and non-GT pairs.
     """
     lacking = "cxc" in against and labels and all(session.config.params(name).source != BASELINE for name in labels)
     return [BASELINE, *labels] if lacking else [*labels]
 
 
 def is_complete(session: Session, labels: Sequence[str]) -> bool:
-    """Return whether a report has all labels of the parameters that are available, and maybe others."""
+    """Return True if a report has at least all available labels of the parameters."""
     return not labels or {*labels} >= {*available_labels(session, session.config.sources)}

@@ -1,4 +1,4 @@
-"""doctor: checks of the machine and of optional software, each with the cost of a gap and its fix."""
+"""doctor: checks the machine and optional software, and explains the consequence and fix of each gap."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from relabel.core.tables import align
 class CheckResult:
     """Result of one check.
 
-    `state`: the state of the machine, in a few words.
-    `cost`, `fix`: consequence of a gap, and a command or step that closes it; empty if the check passed.
+    `state`: short description of the state.
+    `cost`, `fix`: consequence of a gap, and the command or step to fix it. Empty if the check passed.
     """
 
     name: str
@@ -31,8 +31,8 @@ class CheckResult:
 
 
 def run_checks(runtime: Runtime) -> list[CheckResult]:
-    """Run all checks; nothing is changed or downloaded."""
-    # Name, function that returns the state or raises, and the cost of a gap.
+    """Run all checks, without changing or downloading anything."""
+    # Name, function that returns the state or raises, and consequence of a gap.
     checks: list[tuple[str, Callable[[], str], str]] = [
         ("python", lambda: f"{platform.python_version()}, {os.cpu_count()} CPUs", ""),
         ("pipeline", partial(_extra, "pipeline"), "labels cannot be built, or only some of them"),
@@ -51,47 +51,47 @@ def run_checks(runtime: Runtime) -> list[CheckResult]:
             results.append(CheckResult(name, probe()))
         except RelabelError as error:
             state = f"{error.problem} ({error.where})" if error.where else error.problem
-            results.append(CheckResult(name, state, cost, error.todo or ""))
+            results.append(CheckResult(name, state, cost, error.hint or ""))
         except ModuleNotFoundError as error:
-            # Of an installation without the pipeline, which has a line of its own.
+            # The pipeline is not installed; another check reports this.
             results.append(CheckResult(name, f"unknown: {error}"))
     return results
 
 
 def report(checks: list[CheckResult]) -> str:
-    """Lay out the results, followed by the gaps with their cost and fix."""
+    """Format the results, followed by the consequence and fix of each gap."""
     lines = align([("--" if check.cost else "ok", check.name, check.state) for check in checks])
     return "\n".join([*lines, *(f"\n{check.name}: {check.cost}\n  {check.fix}" for check in checks if check.cost)])
 
 
 def missing_distributions(extra: str) -> list[str]:
     """Return the distributions of an extra of the package that are not installed."""
-    # A requirement of an extra is `NAME>=VERSION; extra == "EXTRA"`, in quotes of either kind.
+    # Requirements of an extra have the form `NAME>=VERSION; extra == "EXTRA"`, with any kind of quotes.
     wanted = [text for text in requires("relabel-itr") or () if re.search(rf"extra == .{extra}\b", text)]
-    # The only other marker of `cpu` leaves out arm64 Linux.
+    # The only other marker, in the extra `cpu`, excludes arm64 Linux.
     wanted = [text for text in wanted if "platform_machine" not in text or platform.machine() != "aarch64"]
     names = [re.split(r"[^\w.-]", text)[0].lower() for text in wanted]
     return [name for name in names if not is_installed(name)]
 
 
 def is_installed(distribution: str) -> bool:
-    """Return whether a distribution is installed, in any version."""
+    """Return True if any version of a distribution is installed."""
     return bool(list(distributions(name=distribution)))
 
 
 def _extra(extra: str) -> str:
     """Check the distributions of an extra of the package."""
     if missing := missing_distributions(extra):
-        raise MissingError(f"not installed: {', '.join(missing)}", todo=f"pip install 'relabel-itr[{extra}]'")
+        raise MissingError(f"not installed: {', '.join(missing)}", hint=f"pip install 'relabel-itr[{extra}]'")
     return "installed"
 
 
 def _faiss() -> str:
-    found = [name for name in ("faiss-cpu", "faiss-gpu") if is_installed(name)]
-    if len(found) == 2:
-        todo = "pip uninstall faiss-cpu faiss-gpu, then install one of them"
-        raise CheckError("two distributions overwrite each other", where=", ".join(found), todo=todo)
-    return _extra("gpu" if found == ["faiss-gpu"] else "cpu")
+    installed = [name for name in ("faiss-cpu", "faiss-gpu") if is_installed(name)]
+    if len(installed) == 2:
+        hint = "pip uninstall faiss-cpu faiss-gpu, then install one of them"
+        raise CheckError("two distributions overwrite each other", where=", ".join(installed), hint=hint)
+    return _extra("gpu" if installed == ["faiss-gpu"] else "cpu")
 
 
 def _gpu() -> str:

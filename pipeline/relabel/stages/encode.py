@@ -1,4 +1,4 @@
-"""encode: the part of a source's work that is done once per caption; and encodings opened for scoring."""
+"""encode: does the work of a source that is needed once per caption. Also opens encodings for scoring."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from relabel.store.workdir import Work
 
 
 def check_label_names(config: Config, labels: Iterable[str]) -> None:
-    """Raise for an unknown label, whose name is a better message than what it lacks later."""
+    """Raise UsageError for an unknown label, before less helpful errors can occur."""
     for label in labels:
         config.params(label)
 
 
 def available_labels(session: Session, labels: Iterable[str]) -> list[str]:
-    """Return the labels that have what `relabel fetch` gets for them; the others are noted.
+    """Return the labels with all files that `relabel fetch` downloads for them; note the others.
 
-    Raises MissingError if none has.
+    Raises MissingError if all of them lack files.
     """
     available, missing = list[str](), list[MissingError]()
     for label in labels:
@@ -49,7 +49,7 @@ def available_labels(session: Session, labels: Iterable[str]) -> list[str]:
 
 
 def _fetched(config: Config, label: str) -> list[str]:
-    """Return what `relabel fetch` gets for a label and those that it is composed of."""
+    """Return the names of the files that `relabel fetch` downloads for a label and its parts."""
     # A fuse without its model is reported when it is used.
     with suppress(MissingError):
         return [name for source in config.with_parts(label).values() for name in source.params.fetched()]
@@ -58,7 +58,7 @@ def _fetched(config: Config, label: str) -> list[str]:
 
 def encoding(session: Session, label: str, split: str) -> Job:
     """Prepare to encode the captions of a split with the source of a label."""
-    session.config.parts(label)  # raises if the label is made of itself
+    session.config.parts(label)  # raises if the label is part of itself
     source, corpus, runtime = session.config.source(label), open_corpus(session), session.runtime
     rows = corpus.split_rows(split)
     size = runtime.rows_per_shard
@@ -86,10 +86,10 @@ def encoding(session: Session, label: str, split: str) -> Job:
 
 
 def check_models(session: Session, label: str) -> None:
-    """Raise unless the models of a label are those of the current captions and parameters."""
+    """Raise unless the models of a label match the current captions and parameters."""
     session = session.parent or session
     for name in session.config.params(label).tuned_models():
-        # A source that lacks its model raises an error itself; but it does not know the dataset of word vectors.
+        # Sources raise for a missing model themselves, except for word vectors: sources do not know the dataset.
         if name == "word2vec" or (model_folder(session, name) / MANIFEST).exists():
             (cross_encoder(session) if name == "bert_sts" else tuned_model(session, name)).open()
     derived = session.config.source(label).derived_model(session.runtime.data)
@@ -98,8 +98,8 @@ def check_models(session: Session, label: str) -> None:
 
 
 def encoding_jobs(session: Session, label: str, split: str) -> Iterator[PendingJob]:
-    """Yield the models and encodings that a label is made of or gated by, and its own encoding."""
-    session.config.parts(label)  # raises if the label is made of itself
+    """Yield the models and encodings of the parts and gates of a label, and then those of the label."""
+    session.config.parts(label)  # raises if the label is part of itself
     # The threshold of a gate needs the model of the gate.
     for part in session.config.source(label).input_labels():
         for job in encoding_jobs(session, part, split):
@@ -110,7 +110,7 @@ def encoding_jobs(session: Session, label: str, split: str) -> Iterator[PendingJ
 
 
 def model_jobs(session: Session, label: str, part: str) -> Iterator[PendingJob]:
-    """Yield the models of `part`, which `label` needs."""
+    """Yield the models of `part`, a part or gate of `label`."""
     for name in session.config.params(part).tuned_models():
         yield PendingJob(label, "tune", name, model_folder(session, name), partial(tuned_model, session, name))
     if (derived := session.config.source(part).derived_model(session.runtime.data)) is not None:
@@ -118,16 +118,16 @@ def model_jobs(session: Session, label: str, part: str) -> Iterator[PendingJob]:
 
 
 def build_encoding(session: Session, label: str, split: str) -> Manifest:
-    """Build a label's model, the encodings of its parts and its own encoding; return the manifest of the last one."""
+    """Build the encodings of a label's parts, its model and its encoding; return the manifest of the encoding."""
     return [job.prepare().run()[0] for job in encoding_jobs(session, label, split)][-1]
 
 
 def build_inputs(session: Session, label: str, split: str) -> None:
-    """Build the encodings that a label is made of or gated by, with their models, and then its derived model."""
+    """Build the encodings of the parts and gates of a label, with their models, and then its derived model."""
     source, corpus = session.config.source(label), open_corpus(session)
     derived, parts = source.derived_model(session.runtime.data), source.input_labels()
     if parts and derived is None:
-        # Whatever the label itself lacks is reported before minutes of work on its parts.
+        # Report missing requirements of the label before working on its parts for minutes.
         source.fingerprint_params(corpus, corpus.split_rows(split), session.runtime)
     for part in parts:
         build_encoding(session, part, split)
@@ -136,36 +136,36 @@ def build_inputs(session: Session, label: str, split: str) -> None:
 
 
 def encoded_split(session: Session, label: str) -> str:
-    """Return the split that a label is encoded for: the only one, or `all` if it is among several."""
-    session.config.params(label)  # an unknown label is a better message than a missing encoding
+    """Return the only split for which a label is encoded, or `all` if there are several and `all` is among them."""
+    session.config.params(label)  # raises for an unknown label
     encoded = [
         s for s in (*open_corpus(session).splits, "all") if session.folder("encodings", s, label, MANIFEST).exists()
     ]
     if not encoded:
-        todo = f"Run {session.command('encode', label=label)}."
-        raise MissingError(f"{label} is not encoded", where=str(session.folder("encodings", "SPLIT", label)), todo=todo)
+        hint = f"Run {session.command('encode', label=label)}."
+        raise MissingError(f"{label} is not encoded", where=str(session.folder("encodings", "SPLIT", label)), hint=hint)
     if len(encoded) > 1 and "all" not in encoded:
-        raise UsageError(f"{label} is encoded for the splits {', '.join(encoded)}", todo="Name one of them.")
+        raise UsageError(f"{label} is encoded for the splits {', '.join(encoded)}", hint="Select one of them.")
     return encoded[-1]
 
 
 def serving_split(session: Session, folder: Callable[[str], Path], split: str) -> str:
-    """Return the split whose artefact serves a split: the split itself, else `all` if it has one, which is logged."""
+    """Return the split with the artefact to use: the split itself, or `all` if only that exists, with a log message."""
     if (folder(split) / MANIFEST).exists() or not (folder("all") / MANIFEST).exists():
         return split
-    session.runtime.progress.note(f"{folder(split)} does not exist: {folder('all')} serves split {split}")
+    session.runtime.progress.note(f"{folder(split)} does not exist: using {folder('all')} for split {split}")
     return "all"
 
 
 def find_failed_rows(session: Session, labels: Iterable[str], split: str) -> list[tuple[str, PartialError]]:
-    """Return the labels whose encodings have failed rows, each with an error that names the first row.
+    """Return the labels with failed rows in their encodings, each with an error about the first row.
 
-    Corpus and parameters of the encodings are not checked.
+    The corpus and parameters of the encodings are not checked.
     """
     errors = []
     for label in labels:
         folder = session.folder("encodings", split, label)
-        # A missing or damaged encoding is reported by the command that needs it.
+        # Missing and damaged encodings are reported by the commands that need them.
         with suppress(MissingError, CheckError):
             manifest = read_manifest(folder, "encoding")
             if manifest.failed:
@@ -173,13 +173,13 @@ def find_failed_rows(session: Session, labels: Iterable[str], split: str) -> lis
                 captions = plural(manifest.failed, "caption", "captions")
                 message = f"{captions} could not be encoded; first {row}: {reason}"
                 command = session.command("encode", label=label, split=split)
-                todo = f"Their labels are NaN. Run {command} with --retry-failed if the reason is gone."
-                errors.append((label, PartialError(message, where=str(folder), todo=todo)))
+                hint = f"Their labels are NaN. If the reason is resolved, run {command} with --retry-failed."
+                errors.append((label, PartialError(message, where=str(folder), hint=hint)))
     return errors
 
 
 def named_warnings(session: Session, labels: Iterable[str], split: str) -> list[tuple[str, str]]:
-    """Return the warnings of the captions, and of the encodings of labels and of the labels in them, each once.
+    """Return the warnings of the captions, and of the encodings of labels and their parts, without duplicates.
 
     Returns list of (str, str): the dataset or label, and its warning.
     """
@@ -193,7 +193,7 @@ def named_warnings(session: Session, labels: Iterable[str], split: str) -> list[
 def open_label(session: Session, label: str, split: str, opened: dict[str, Relevance] | None = None) -> Relevance:
     """Open an encoding for scoring.
 
-    `opened`: labels of the split that are open already. The label and those it is made of are added.
+    `opened`: labels of the split that are already open. The label and its parts are added to it.
     """
 
     def find(part: str) -> tuple[Path, Manifest]:

@@ -1,4 +1,4 @@
-"""export batches: a seeded list of batches, of captions or of images, with their exact blocks."""
+"""export batches: precomputes batches of captions or images, with their exact blocks of labels."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def batches_export(
 ) -> Job:
     """Prepare to precompute batches of a split's captions or images with the blocks of a label.
 
-    Items, sampler and sizes are those of `export.batches` in the parameters. Encoding and neighbours are those of the
-    split if they exist, else those of all captions (`serving_split`).
+    Items, sampler and sizes come from `export.batches` in the parameters. If the split has no encoding or neighbours,
+    those of all captions are used (`serving_split`).
 
-    `name`: name of the batches and of their folder; by default made of label, items if they are images, sampler, batch
-    size, epochs and seed. `given`: parameters instead of `export.batches`, to compare batches with.
+    `name`: name of the batches and of their folder. The default combines label, "images" if items are images, sampler,
+    batch size, epochs and seed. `given`: parameters instead of `export.batches`, to check existing batches.
     """
     source, corpus = session.config.source(label), open_corpus(session)
     params = given or session.config.export.batches
     items, images = params.items, params.items == "images"
     name = name or f"{label}-{'images-' * images}{params.sampler}-b{params.size}-e{params.epochs}-s{params.seed}"
-    # The distance of images in the log-ratio paper is one of their sets of captions.
+    # In the log-ratio paper, the distance of images is that of their sets of captions.
     pooling: Pooling = "set" if images and "set" in source.spec.poolings else source.params.pooling
     rows = corpus.split_rows(split)
     encoded = encoding(session, label, serving_split(session, lambda s: session.folder("encodings", s, label), split))
@@ -46,11 +46,11 @@ def batches_export(
         candidates = serving_split(session, lambda s: session.folder("neighbours", s, items, near), split)
         table = neighbour_table(session, near, candidates, items)
         inputs["neighbours"] = table
-    # A sampler's unused parameters are not in `params.config`: they cannot change the batches.
+    # `params.config` leaves out the parameters that the sampler does not use.
     config = params.config | {"source": source.spec.name, "pooling": pooling, "rows": [rows.start, rows.stop]}
 
     def near_rows(most: int, least: int) -> NeighbourTable:
-        assert table is not None, "a random sampler reads no neighbours"
+        assert table is not None, "a random sampler does not read neighbours"
         return read_neighbours(ArtefactRef.of(table), corpus.images_of(rows) if images else rows, most, least)
 
     @cache

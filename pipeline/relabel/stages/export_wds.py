@@ -1,4 +1,4 @@
-"""export wds: side-car shards of webdataset, with the labels of every sample by its key."""
+"""export wds: writes side-car shards for webdataset, with the labels of every sample by its key."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from relabel.export.wds.keys import KeyShard
 
 _HASHES_AND_URLS = ("url", "sha256")
-"""Columns of img2dataset that are also in the JSON of its shards."""
+"""Columns of img2dataset's metadata that are also in the JSON of its shards."""
 
 
 def wds_export(session: Session, label: str, split: str) -> Job:
-    """Prepare to write the side-car of a label from its lookup, with shards and keys of `export.wds`."""
+    """Prepare to write the side-car of a label from its lookup, with the shards and keys in `export.wds`."""
     from relabel.export.wds.build import SideCarWork
     from relabel.export.wds.keys import caption_shards, digest_keys, image_shards
     from relabel_train.lookup import open_lookup
 
     corpus, params = open_corpus(session), session.config.export.wds
     out = session.folder("exports", split, "lookup", label)
-    # A lookup may have the neighbours of another split.
+    # The neighbours in a lookup may come from another split.
     near = read_manifest(out, "lookup").metadata["neighbours"] if (out / MANIFEST).exists() else None
     lookup = lookup_export(session, label, split, near and near["candidates"])
     keys, join = _keys(session)
@@ -46,8 +46,8 @@ def wds_export(session: Session, label: str, split: str) -> Job:
 
     def config() -> Values:
         if (lookup.open().config.get("dtype"), params.dtype) == ("float16", "float32"):
-            todo = "Give --dtype float16, or export the lookup as float32."
-            raise UsageError("the vectors of this lookup are float16", where=str(out), todo=todo)
+            hint = "Pass --dtype float16, or export the lookup as float32."
+            raise UsageError("the vectors of this lookup are float16", where=str(out), hint=hint)
         values = {"keys": keys, "layout": params.layout, "k": params.k}
         return values | {"dtype": params.dtype, "allow_missing": params.allow_missing}
 
@@ -62,17 +62,17 @@ def wds_export(session: Session, label: str, split: str) -> Job:
 
 
 def _keys(session: Session) -> tuple[Keys, str]:
-    """Return the meaning of keys, and what holds the ids: as given, else as the captions were read."""
+    """Return the kind of keys, and the field with the ids: from the parameters, or as the captions were read."""
     params = session.config.export.wds
     if params.shards is None:
         if params.keys not in (None, "caption") or params.join is not None:
-            raise UsageError("without --shards, the keys are the ids of captions", todo="Name the shards of images.")
+            raise UsageError("without --shards, the keys are the ids of captions", hint="Pass the shards of images.")
         return "caption", "key"
     keys: Keys = params.keys or "image"
     ingested = read_manifest(session.folder("corpus"), "corpus").config
     column = ingested.get("chosen", {}).get("image_id")
     if ingested["format"] != "webdataset":
-        # Image ids of that name are not the keys of shards.
+        # Image ids from such a column are not the keys of shards.
         return keys, params.join or (column if column in _HASHES_AND_URLS else "key")
     if params.keys is None and ingested.get("ids") == "shard":
         keys = "shard"

@@ -1,4 +1,4 @@
-"""false-negatives: captions of other images that describe an image as well as people find right."""
+"""false-negatives: finds captions of other images that people would probably accept for an image."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from relabel.stages.neighbours import neighbour_table
 from relabel.stages.session import Session
 from relabel.store.manifest import MANIFEST
 
-_LISTED = 10  # pairs in a notebook
-_CHOSEN = "of pairs that a label itself chose, ECCV Caption's lists confirm far fewer (docs/calibration.md)"
+_LISTED = 10  # number of pairs shown in a notebook
+_CHOSEN = "for pairs that the label itself selected, ECCV Caption's lists confirm far fewer (docs/calibration.md)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FalseNegatives:
     """Pairs of an image and a caption of another image, by (-relevance, image, caption).
 
-    `labels`: names; the first one has chosen the pairs.
-    `rows`: captions of the split.
+    `labels`: names of labels; the first one selected the pairs.
+    `rows`: rows of the captions of the split.
     `keys`: (P,) int64; the image's number times the number of captions of the corpus, plus the caption's row.
     `scores`: (P,) float64; relevance by the first label.
-    `threshold`: minimum relevance. `probability`: that of a human score of 4 or more at the threshold, by the first
-        label's calibration; None if a relevance was asked for.
-    `cut`: captions whose list of neighbours ends at or above the threshold, so that pairs may be missing.
-    `warnings`: those of the captions and of the labels, each with the name of its dataset or label.
+    `threshold`: minimum relevance. `probability`: probability of a human score of 4 or more at the threshold, by the
+        first label's calibration. None if the caller set the relevance.
+    `cut`: number of captions with lists of neighbours that end at or above the threshold: pairs may be missing.
+    `warnings`: warnings of the captions and labels, each with the name of the dataset or label.
     """
 
     corpus: Corpus
@@ -62,7 +62,7 @@ class FalseNegatives:
         return len(np.unique(self.keys % len(self.corpus)))
 
     def summary(self) -> list[str]:
-        """Return sentences about the number of pairs and the threshold."""
+        """Describe the number of pairs and the threshold in sentences."""
         total, name = len(self.rows), next(iter(self.labels))
         share = f"{self.described:,} of {total:,} captions ({self.described / total:.1%}) describe another image, too"
         lines = [f"{self.split}: {share}"]
@@ -75,7 +75,7 @@ class FalseNegatives:
         return lines
 
     def table(self, count: int) -> Table:
-        """Return pairs at equal distances in the list: the first ones repeat a caption word for word."""
+        """Return evenly spaced pairs of the list, because the first ones repeat a caption word for word."""
         step, (share, *notes) = max(1, len(self.keys) // count), self.summary()
         name = next(iter(self.labels))
         pairs = [*self.records(slice(step // 2, None, step))][:count]
@@ -88,7 +88,7 @@ class FalseNegatives:
     def records(self, chosen: slice = slice(None)) -> Iterator[dict[str, str | float]]:
         """Yield the chosen pairs with ids, texts, and the score of every label.
 
-        `own_caption` is the caption of the image that `caption` matches best, of those that the label compares.
+        `own_caption` is the caption of the image that is closest to `caption`, among those that the label compares.
         """
         corpus, pairs, (first, *others) = self.corpus, _sets(self.corpus, self.keys[chosen]), self.labels
         scores = {first: self.scores[chosen]} | {name: self.labels[name].pairs(*pairs) for name in others}
@@ -115,17 +115,17 @@ def find_false_negatives(
     probability: float | None = None,
     threshold: float | None = None,
 ) -> FalseNegatives:
-    """Find the pairs of an image and another image's caption whose relevance reaches a threshold.
+    """Find pairs of an image and another image's caption with a relevance at or above a threshold.
 
     The candidates of an image are the neighbours of its captions.
 
-    `labels`: the first one chooses the pairs, and its neighbours must exist; by default, those of `export.labels` that
-    have neighbours. `split`: None for `judge.split` of a benchmark, and the first split of other data. `probability`:
-    of a human score of 4 or more, by the first label's calibration; `STATED` by default. `threshold`: a relevance
-    within the range of the label, instead of a probability.
+    `labels`: the first one selects the pairs and must have neighbours; by default, the labels of `export.labels` with
+    neighbours. `split`: by default, `judge.split` for a benchmark and the first split for other data. `probability`:
+    minimum probability of a human score of 4 or more, by the first label's calibration; `STATED` by default.
+    `threshold`: minimum relevance, in the range of the label, instead of a probability.
     """
     if threshold is not None and probability is not None:
-        raise UsageError("a probability and a threshold are given", todo="Give --probability or --threshold.")
+        raise UsageError("probability and threshold exclude each other", hint="Pass only one of them.")
     split = label_splits(session, split)[0]
     names, corpus = list(labels) or _with_neighbours(session, split), open_corpus(session)
     rows, table = corpus.split_rows(split), ArtefactRef.of(neighbour_table(session, names[0], split, "captions"))
@@ -134,36 +134,36 @@ def find_false_negatives(
         threshold = find_threshold(session, names[0], probability)
     low, high = session.config.source(names[0]).spec.bounds
     if not low <= threshold <= high:
-        todo = f"Give --threshold from {low:g} to {high:g}."
-        raise UsageError(f"the relevance of {names[0]} never reaches {threshold:g}", where="threshold", todo=todo)
-    # The split of the encoding that the neighbours are from: the split itself, or all.
+        hint = f"Pass --threshold from {low:g} to {high:g}."
+        raise UsageError(f"the relevance of {names[0]} never reaches {threshold:g}", where="threshold", hint=hint)
+    # Use the encoding from which the neighbours were computed, of the split itself or of all.
     relevance = {name: open_label(session, name, table.manifest.metadata["split"]) for name in names}
     first, size = relevance[names[0]], len(corpus)
     ends = np.concatenate([matrix(near, "scores")[:, -1:] for near in table.tables(rows, ["scores"])])
-    # A list of all other captions lacks none.
+    # A list with all other captions is complete.
     cut = (ends >= threshold).any(axis=1) & (int(table.manifest.metadata["width"]) < len(rows) - 1)
-    # The relevance of an image is that of one of its captions, and exact lists that end below the limit have all
-    # captions that reach it. Elsewhere, any neighbour may reach it.
+    # If the relevance of an image is that of one of its captions, exact lists that end below the threshold contain all
+    # captions that reach it. Otherwise, any neighbour may reach it.
     exact = session.config.source(names[0]).spec.kind == "vectors" and not table.manifest.config["index"]
     every = np.full(len(corpus.image_ids), not exact or first.pooling != "max")
     every[corpus.image[rows][cut]] = True
-    found, worth = [np.empty(0, np.int64)], [np.empty(0)]
+    key_chunks, score_chunks = [np.empty(0, np.int64)], [np.empty(0)]
     with session.runtime.progress.bar("false negatives", len(rows), "captions") as bar:
         for near in table.tables(rows, COLUMNS):
             candidates, scores, same = (matrix(near, name) for name in COLUMNS)
             image = corpus.image[near["row"].to_numpy()].astype(np.int64)
-            # One number per pair: several captions of an image may have a neighbour in common.
+            # Keys identify pairs, because several captions of an image may share a neighbour.
             possible = ~same & ((scores >= threshold) | every[image][:, None])
             pairs = np.unique((image[:, None] * size + candidates)[possible])
             relevances = first.pairs(*_sets(corpus, pairs))
             reached = relevances >= threshold
-            found.append(pairs[reached])
-            worth.append(relevances[reached])
+            key_chunks.append(pairs[reached])
+            score_chunks.append(relevances[reached])
             bar.advance(len(near))
-    # The captions of an image may lie in two tables.
-    keys, places = np.unique(np.concatenate(found), return_index=True)
-    scores = np.concatenate(worth)[places]
-    # Keys ascend by image and caption, the order of equal scores.
+    # The captions of an image may be in two tables.
+    keys, places = np.unique(np.concatenate(key_chunks), return_index=True)
+    scores = np.concatenate(score_chunks)[places]
+    # Equal scores keep the order of the keys, by image and caption.
     order = np.argsort(-scores, kind="stable")
     named = named_warnings(session, names, table.manifest.metadata["split"])
     warnings = [f"{name}: {text}" for name, text in named]
@@ -181,8 +181,8 @@ def find_threshold(session: Session, label: str, probability: float = STATED) ->
     if (found := curve.threshold(probability)) is not None:
         return max(found, session.config.source(label).spec.bounds[0])
     highest = np.floor(100 * curve.probability[-1]) / 100
-    problem = f"no relevance of {label} has a probability of {probability:g}: the highest of its curve is {highest:g}"
-    raise UsageError(problem, where="probability", todo=f"Give --probability up to {highest:g}, or --threshold.")
+    problem = f"no relevance of {label} has a probability of {probability:g}: the maximum of its curve is {highest:g}"
+    raise UsageError(problem, where="probability", hint=f"Pass --probability up to {highest:g}, or --threshold.")
 
 
 def _sets(corpus: Corpus, keys: NDArray[np.int64]) -> tuple[References, Rows]:
@@ -191,9 +191,9 @@ def _sets(corpus: Corpus, keys: NDArray[np.int64]) -> tuple[References, Rows]:
 
 
 def _closest(relevance: Relevance, references: References, captions: Rows) -> Rows:
-    """Return the reference of each set that scores highest against the caption alone, the first one of equal scores.
+    """Return the reference of each set with the maximum score as a single reference; the first one of equal scores.
 
-    A pooled score is of all references, and its first one may describe something else.
+    A pooled score depends on all references, and the first one may describe something else.
     """
     pair = np.repeat(np.arange(len(references)), np.diff(references.indptr))
     scores = relevance.pairs(References.single(references.rows), captions[pair], "first")
@@ -202,10 +202,10 @@ def _closest(relevance: Relevance, references: References, captions: Rows) -> Ro
 
 
 def _with_neighbours(session: Session, split: str) -> list[str]:
-    """Return the labels of `export.labels` that have neighbours; the first one that could, if none has."""
+    """Return the labels of `export.labels` that have neighbours. If none has, return the first that supports them."""
     config = session.config
     able = [name for name in config.exported if config.source(name).supports("neighbours") is None]
     if not able:
-        raise UsageError("no label of export.labels has neighbours", todo="Name one with --label.")
-    made = [name for name in able if session.folder("neighbours", split, "captions", name, MANIFEST).exists()]
-    return made or able[:1]
+        raise UsageError("no label of export.labels has neighbours", hint="Select one with --label.")
+    existing = [name for name in able if session.folder("neighbours", split, "captions", name, MANIFEST).exists()]
+    return existing or able[:1]

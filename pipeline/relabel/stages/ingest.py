@@ -1,4 +1,4 @@
-"""fetch and ingest: the captions of a dataset, downloaded and verified, as one table."""
+"""fetch and ingest: download and verify the captions of a dataset, and convert them to one table."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from relabel.store.artefact import PARAMETERS
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 
 FETCHED = {"coco": "coco-captions", "flickr30k": "flickr30k"}
-"""Dataset to the files that are fetched for it if no path is given."""
+"""Files that are fetched for each dataset if there is no path."""
 
 
 def caption_params(session: Session) -> IngestParams:
     """Return the parameters of the captions.
 
-    A path is given once, to `ingest`; later commands name the dataset only. So if the parameters name no captions, they
-    are those of the existing corpus, with what is given now.
+    Users pass a path once, to `ingest`, and later only name the dataset. So if the parameters have no path or URL, they
+    are completed with those of the existing corpus.
     """
     params = session.config.ingest
     if params.url is not None:
@@ -40,26 +40,26 @@ def caption_params(session: Session) -> IngestParams:
     recorded = read_manifest(folder, "corpus").provenance[PARAMETERS]
     before = {name.partition(".")[2]: value for name, value in recorded.items()}
     place = before["path"] and Path(os.path.relpath(folder / before["path"]))
-    given = params.model_dump(include=params.model_fields_set)
-    return IngestParams.model_validate(before | given | {"dataset": params.dataset, "path": place})
+    explicit = params.model_dump(include=params.model_fields_set)
+    return IngestParams.model_validate(before | explicit | {"dataset": params.dataset, "path": place})
 
 
 def namespace(session: Session) -> str:
-    """Return the prefix of the ids, also before the captions are ingested."""
+    """Return the prefix of the ids. The captions need not be ingested yet."""
     params = session.config.ingest
     return (params if params.url else caption_params(session)).prefix
 
 
 def reads_again(session: Session, location: str) -> bool:
-    """Return whether a corpus was ingested from this location, and the session has its parameters."""
+    """Return True if a corpus was ingested from this location, and the session has its parameters."""
     path = caption_params(session).path if _reused_corpus(session) else None
     return path is not None and path.resolve() == Path(location).resolve()
 
 
 def _reused_corpus(session: Session) -> Path | None:
-    """Return the folder of the corpus with the parameters that these do not repeat, if any.
+    """Return the folder of the corpus from which missing parameters are taken, or None.
 
-    It is that of the dataset, otherwise of the complete dataset whose first images are read.
+    It is the corpus of the dataset or, if the dataset is limited to first images, of the complete one.
     """
     params = session.config.ingest
     folders = [session.labels / name / "corpus" for name in (params.dataset, params.complete)]
@@ -71,12 +71,11 @@ def _reused_corpus(session: Session) -> Path | None:
 
 
 def ingestion(session: Session) -> Job:
-    """Prepare to build the corpus."""
+    """Prepare to ingest the captions as a corpus."""
     params, folder = caption_params(session), session.folder("corpus")
     values = params.model_dump(mode="json", exclude={"dataset", "url"})
     if params.path is not None:
-        # Relative to the corpus, so that both can be moved. Links stay: the captions are what they lead to when the
-        # path is read again.
+        # A relative path remains valid if captions and corpus are moved together. Links are not resolved.
         values["path"] = os.path.relpath(params.path, folder)
     parameters: Values = {f"ingest.{name}": value for name, value in values.items()}
     command = session.command("ingest", path=params.path)
@@ -84,17 +83,18 @@ def ingestion(session: Session) -> Job:
 
 
 def check_captions(session: Session) -> None:
-    """Raise if the captions or parameters of the corpus have changed since it was ingested."""
+    """Raise CheckError if the captions or parameters of the corpus have changed since it was ingested."""
     try:
         job = ingestion(session)
     except MissingError as error:
-        session.note_once(f"the corpus of {session.config.ingest.dataset} is taken as it is: {error}")
+        corpus = f"the corpus of {session.config.ingest.dataset}"
+        session.note_once(f"cannot check {corpus} ({error}); using the files on disk")
         return
     job.open()
 
 
 def preview_captions(session: Session) -> tuple[str, int | None]:
-    """Return what `preview` does; nothing is known of captions that have to be fetched first."""
+    """Return the result of `preview`, or ("", None) for captions that must be fetched first."""
     if session.config.ingest.url is not None or (params := _known_captions(session)).path is None:
         return "", None
     layout, rows = preview(params, session.runtime)
@@ -102,24 +102,24 @@ def preview_captions(session: Session) -> tuple[str, int | None]:
 
 
 def row_ids(session: Session, corpus: Corpus) -> list[RowIds]:
-    """Return the ids of the captions in each row of the table that was ingested."""
+    """Return the caption ids of each row of the ingested table."""
     job = ingestion(session)
     if job.open().metadata["digest"] != corpus.digest:
         raise CheckError(
-            "other captions have replaced those that were opened", where=str(job.out), todo="Open them again."
+            "the captions were replaced after they were opened", where=str(job.out), hint="Open them again."
         )
     return read_row_ids(caption_params(session), session.runtime, corpus)
 
 
 def corpus_warnings(session: Session) -> list[str]:
-    """Return the warnings of a corpus, and what was left out of captions that nobody has published."""
+    """Return the warnings of a corpus. For unpublished captions, they include the captions that were left out."""
     manifest = read_manifest(session.folder("corpus"), "corpus")
-    found = [] if manifest.config["namespace"] in PUBLISHED_FORMATS else losses(manifest.metadata["report"])
-    return [*manifest.warnings, *(f"{title}: {text}" for title, text in found)]
+    lost = [] if manifest.config["namespace"] in PUBLISHED_FORMATS else losses(manifest.metadata["report"])
+    return [*manifest.warnings, *(f"{title}: {text}" for title, text in lost)]
 
 
 def fetch_and_ingest(session: Session, mirror: Path | None = None) -> Manifest:
-    """Fetch the captions, unless they have a path, which the parameters need not repeat; ingest them."""
+    """Fetch the captions unless they have a path, in the parameters or in the existing corpus, and ingest them."""
     from relabel.datasets import fetch
 
     params = _known_captions(session)
@@ -129,9 +129,9 @@ def fetch_and_ingest(session: Session, mirror: Path | None = None) -> Manifest:
 
 
 def _known_captions(session: Session) -> IngestParams:
-    """Return the parameters of the captions, which have a path or can be fetched."""
+    """Return the parameters of the captions. Raises UsageError if they have no location and cannot be fetched."""
     params = caption_params(session)
     if params.path is None and params.complete not in FETCHED:
-        todo = f"Give ingest.path, or use {', '.join(FETCHED)}."
-        raise UsageError(f"no captions are known for dataset {params.complete}", todo=todo)
+        hint = f"Set ingest.path, or use {', '.join(FETCHED)}."
+        raise UsageError(f"no captions for dataset {params.complete}", hint=hint)
     return params

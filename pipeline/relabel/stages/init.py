@@ -1,4 +1,4 @@
-"""init: the parameter file of a new project, with DVC stages and examples on request."""
+"""init: writes the parameter file of a new project, and optionally DVC stages and examples."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def init(
 ) -> list[Path]:
     """Write the parameter file of a project; return the files and folders that were written.
 
-    `folder`: folder of the project. `dataset`: name of the corpus. `path`: captions of the corpus; those of `relabel
-    fetch` if not given. `dvc`: whether to write `dvc.yaml`, with one stage per verb. `examples`: whether to
-    copy the examples of training loops.
+    `folder`: folder of the project. `dataset`: name of the corpus. `path`: captions of the corpus; by default those of
+    `relabel fetch`. `dvc`: True to write `dvc.yaml`, with one stage per verb. `examples`: True to copy the examples of
+    training loops.
     """
     check_name("dataset", dataset)
     paths = [folder / PARAMS, *([folder / STAGES] if dvc else []), *([folder / EXAMPLES] if examples else [])]
-    # All names are checked before the first file is written.
+    # Check all names before writing the first file.
     if existing := [str(p) for p in paths if p.exists() or p.is_symlink()]:
-        todo = "Remove it, or run `relabel init` in another folder."
-        raise UsageError(f"{', '.join(existing)} exists and is not replaced", todo=todo)
+        hint = "Remove it, or run `relabel init` in another folder."
+        raise UsageError(f"{', '.join(existing)} already exists", hint=hint)
     write_text(folder / PARAMS, _params(dataset, path))
     if dvc:
         write_text(folder / STAGES, _stages(dataset, path))
@@ -40,25 +40,25 @@ def init(
 
 
 def _params(dataset: str, path: Path | None) -> str:
-    """Return the parameter file of the repository, for the captions of a dataset."""
+    """Adapt the parameter file of the repository to the captions of a dataset."""
     lines = f"  dataset: {dataset}\n"
     if path is not None:
-        # A string of JSON is one of YAML, whatever characters the path has.
+        # A JSON string is valid YAML for any characters in the path.
         lines += f"  path: {json.dumps(str(path))}\n"
     elif dataset not in FETCHED:
-        lines += "  # path: captions.csv # your captions; or `relabel ingest --path FILE`\n"
+        lines += "  # path: captions.csv # your captions, or use `relabel ingest --path FILE`\n"
     sections = _template(PARAMS).read_text(encoding="utf-8").replace("  dataset: coco\n", lines, 1).split("\n\n")
-    # People have judged the benchmarks' captions only, and tuning on their scores is for those.
-    others = () if dataset in FETCHED else ("tune:", "judge:")
-    return "\n\n".join(section for section in sections if not section.startswith(others))
+    # Only captions of the benchmarks have human scores for judging and tuning.
+    unused = () if dataset in FETCHED else ("tune:", "judge:")
+    return "\n\n".join(section for section in sections if not section.startswith(unused))
 
 
 def _stages(dataset: str, path: Path | None) -> str:
-    """Return the stages of the repository that a dataset has, without files of the checkout."""
+    """Return the stages of the repository that apply to a dataset, without files of the checkout."""
     body = yaml.safe_load(_template(STAGES).read_text(encoding="utf-8"))
     stages = body["stages"]
     if dataset != "coco":
-        # People have judged COCO's captions only. Of others, the splits are not known before they are ingested.
+        # Only COCO's captions have human judgements, and the splits of others are unknown before ingestion.
         served = next(var for var in body["vars"] if "served" in var)
         body = {"vars": [{"train": "all", "judged": "all"}, served], "stages": stages}
         for name in ("fetch", "tune", "correlate"):
@@ -68,17 +68,17 @@ def _stages(dataset: str, path: Path | None) -> str:
         stages["report"] |= {"cmd": "relabel report --split all", "params": ["sources"]}
         if dataset in FETCHED:
             stages["ingest"]["cmd"] = [f"relabel fetch {FETCHED[dataset]}", "relabel ingest"]
-    made = {place for stage in stages.values() for out in stage["outs"] for place in out}
+    outputs = {place for stage in stages.values() for out in stage["outs"] for place in out}
     for stage in stages.values():
-        stage["deps"] = [dep for dep in stage["deps"] if dep in made]
+        stage["deps"] = [dep for dep in stage["deps"] if dep in outputs]
     stages["ingest"]["deps"] += [] if path is None else [str(path)]
     return "# `dvc repro`: the stages of `relabel run`, with DVC's cache.\n" + yaml.safe_dump(body, sort_keys=False)
 
 
 def _template(name: str) -> Path:
-    """Return a file or folder of the installed package, or of the root of a source checkout."""
+    """Return the path of a file or folder of the installed package, or of a source checkout."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "templates", package.parents[1]):
         if (folder / name).exists():
             return folder / name
-    raise MissingError(f"no {name} here", where=str(package), todo="Install relabel-itr again.")
+    raise MissingError(f"{name} is missing", where=str(package), hint="Install relabel-itr again.")

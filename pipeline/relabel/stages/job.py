@@ -1,8 +1,8 @@
-"""What a stage makes: its place, its identity and its work; and the one rule for what exists already.
+"""Jobs: the place, identity and work of an artefact, and the rule for artefacts that exist already.
 
-Every reader of an artefact prepares the job that would make it today, and opens it: the manifest must be that of
-today's parameters and inputs. A build replaces an artefact of other parameters or inputs, and says which parameters
-differ.
+To read an artefact, a stage prepares the job that would build it now, and opens it. This raises if the manifest does
+not match the current parameters and inputs. To build one, it runs the job. This replaces an artefact of other
+parameters or inputs and logs the parameters that differ.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True)
 class Job:
-    """An artefact as today's parameters and inputs define it.
+    """An artefact as defined by the current parameters and inputs.
 
-    `command`: the command that makes the artefact, for messages.
-    `parameters`: as a user writes them, by dotted name.
-    `steps`: returns the steps of the work, which any process may work on; the recipe passes them to `make_steps`.
+    `command`: the command that builds the artefact, for messages.
+    `parameters`: parameters by the dotted names that users write.
+    `steps`: returns the steps of the work. Any process may do them; the recipe passes them to `make_steps`.
     """
 
     session: Session
@@ -52,11 +52,11 @@ class Job:
         return self.recipe.spec()
 
     def run(self) -> tuple[Manifest, bool]:
-        """Build the artefact unless it is up to date, and log its state; return its manifest and if it was built."""
+        """Build the artefact unless it is up to date, and log its state. Returns its manifest, and True if built."""
         session, runtime, record = self.session, self.session.runtime, {PARAMETERS: self.parameters}
 
         def again(manifest: Manifest) -> bool:
-            # Once per command: several stages need one artefact.
+            # Rebuild only once per command, because several stages may need the artefact.
             rebuilt = runtime.rebuild and self.out not in session.notes.rebuilt
             return rebuilt or (runtime.retry_failed and manifest.failed > 0)
 
@@ -71,7 +71,7 @@ class Job:
         return manifest, built
 
     def share(self, share: tuple[int, int]) -> str:
-        """Make share i of n of the files, and leave it to a later build to collect them; return a line of text."""
+        """Make share i of n of the files, for a later build to collect; return a message."""
         spec, runtime = self.spec(), self.session.runtime
         if current_manifest(self.out, spec) is not None:
             return f"{spec.kind} {spec.name}: up to date ({self.out})"
@@ -80,34 +80,35 @@ class Job:
         self.recipe.check_inputs()
         make_folder(work.folder)
         make_share(self.warned_steps(work), work, share, runtime)
-        return f"{spec.kind} {spec.name}: share {share[0]} of {share[1]} is made; the command without --shard collects"
+        done = f"{spec.kind} {spec.name}: share {share[0]} of {share[1]} is done"
+        return f"{done}; when all are, run the command without --shard"
 
     def warned_steps(self, work: Work) -> Steps:
-        """Yield the steps of the work, each after the warnings that are known before it."""
+        """Yield the steps of the work, and show new warnings before each step."""
         for step in self.steps(work):
             self._warn(work.metadata.get("warnings", ()))
             yield step
 
     def _warn(self, texts: Iterable[str]) -> None:
-        """Show warnings, each once."""
+        """Show warnings that were not shown before."""
         for text in texts:
             self.session.note_once(f"warning: {self.recipe.kind} {self.recipe.name}: {text}")
 
     def announce(self, previous: Manifest) -> None:
-        """Log the parameters in which an artefact that will be replaced differs from this one."""
+        """Log the differences in parameters to an artefact that will be replaced."""
         if changed := differences(previous.provenance.get(PARAMETERS, {}), self.parameters):
             self.session.note_once(f"{self.recipe.kind} {self.recipe.name} is built again: {', '.join(changed)}")
 
     def open(self) -> Manifest:
-        """Return the manifest of the artefact, which must be that of today's parameters and inputs.
+        """Return the manifest of the artefact. Raises CheckError unless it matches the current parameters and inputs.
 
-        An input that is absent is not compared, which is logged: the manifest's word is taken.
+        An input that is missing cannot be checked. This is logged, and the manifest is trusted.
         """
         try:
             manifest = open_artefact(self.out, self.recipe.kind, self.command)
         except MissingError as error:
             problem = f"no {self.recipe.kind} {self.recipe.name}"
-            raise MissingError(problem, where=error.where, todo=f"Run {self.command}.") from error
+            raise MissingError(problem, where=error.where, hint=f"Run {self.command}.") from error
         absent: list[MissingError] = []
 
         def known(find: Callable[[], Any], recorded: Any) -> Any:
@@ -120,44 +121,45 @@ class Job:
         config = known(self.recipe.config, manifest.config)
         inputs = {n: known(partial(self.recipe.identity_of, n), manifest.inputs.get(n)) for n in self.recipe.inputs}
         if absent:
-            self.session.note_once(f"{self.recipe.kind} {self.recipe.name} is taken as it is: {absent[0]}")
-        # As a manifest holds them: a tuple is a list there.
+            artefact = f"{self.recipe.kind} {self.recipe.name}"
+            self.session.note_once(f"cannot check {artefact} ({absent[0]}); using the files on disk")
+        # Convert tuples to lists, as in a manifest.
         config, inputs = json.loads(json.dumps([config, inputs]))
         causes = differences(manifest.config, config)
         causes += [f"another {n}" for n in {**manifest.inputs, **inputs} if manifest.inputs.get(n) != inputs.get(n)]
         if not causes and not manifest.is_current:
             causes = ["made by another version of relabel"]
         if causes:
-            problem = f"not of the current parameters and inputs: {', '.join(causes)}"
-            todo = f"Run {self.command}."
-            # No parameter brings another input back, except tokens, which follow from the tokenizer.
-            others = [{n: v for n, v in each.items() if n != "tokens"} for each in (inputs, manifest.inputs)]
-            if others[0] == others[1] and (keep := self._settings(manifest)):
-                todo = f"Add `{keep}` to keep it, or run {self.command} to make it again."
-            raise CheckError(problem, where=str(self.out), todo=todo)
+            problem = f"does not match the current parameters and inputs: {', '.join(causes)}"
+            hint = f"Run {self.command}."
+            # Parameters cannot restore other inputs, except tokens: these depend on the tokenizer.
+            compared = [{n: v for n, v in each.items() if n != "tokens"} for each in (inputs, manifest.inputs)]
+            if compared[0] == compared[1] and (keep := self._settings(manifest)):
+                hint = f"Add `{keep}` to keep it, or run {self.command} to build it again."
+            raise CheckError(problem, where=str(self.out), hint=hint)
         return manifest
 
     def _settings(self, manifest: Manifest) -> str:
-        """Return the options `--set NAME=VALUE` with which the parameters are those of an artefact; "" if none are."""
-        made, now = manifest.provenance.get(PARAMETERS, {}), self.parameters
+        """Return the options `--set NAME=VALUE` that restore the parameters of an artefact, or "" if none can."""
+        previous, now = manifest.provenance.get(PARAMETERS, {}), self.parameters
         # The path of captions is recorded relative to the corpus.
-        if made.keys() != now.keys() or made.get("ingest.path") != now.get("ingest.path"):
+        if previous.keys() != now.keys() or previous.get("ingest.path") != now.get("ingest.path"):
             return ""
-        settings = (setting(name, value) for name, value in made.items() if value != now[name])
+        settings = (setting(name, value) for name, value in previous.items() if value != now[name])
         return " ".join(f"--set {shlex.quote(text)}" for text in settings)
 
     def __call__(self) -> str:
-        """Return the identity of the artefact on disk, as an input of another one."""
+        """Return the identity of the artefact on disk, for use as an input of another one."""
         return self.open().identity
 
     def check_bytes(self) -> None:
-        """Raise if a file has other bytes than were written, also in encodings that are opened with this one."""
+        """Raise CheckError if a file was changed, also in encodings that are opened with this one."""
         open_artefact(self.out, self.recipe.kind, self.command, content=True)
         if self.recipe.kind == "encoding":
             self.recipe.check_inputs()
 
     def state(self) -> Literal["done", "partly", "to do"]:
-        """Return the state on disk: "partly" if an interrupted run left work that the next one continues."""
+        """Return the state on disk. "partly" means that an interrupted run left work to continue."""
         if current_manifest(self.out, self.spec()) is not None:
             return "done"
         return "partly" if work_folder(self.out, self.spec().fingerprint).exists() else "to do"
@@ -165,10 +167,10 @@ class Job:
 
 @dataclass(frozen=True)
 class PendingJob:
-    """A job among several that run in order, before its inputs exist.
+    """A job to run after others. These may still have to build its inputs.
 
     `label`: the label that needs the artefact.
-    `stage`, `name`: verb that makes the artefact, and its own label or model.
+    `stage`, `name`: verb that builds the artefact, and the label or model that it belongs to.
     `prepare`: returns the job; raises if one of its inputs is missing.
     """
 
@@ -184,8 +186,8 @@ class Outcome:
     """Result of several jobs.
 
     `problems`: labels that could not be built or judged, each with its error.
-    `warnings`: names of artefacts, each with a warning.
-    `paths`: written files and folders, by their description.
+    `warnings`: warnings, each with the name of its artefact.
+    `paths`: written files and folders, by description.
     """
 
     problems: list[tuple[str, RelabelError]] = field(default_factory=list)
@@ -194,10 +196,10 @@ class Outcome:
 
 
 def run_jobs(pending: Iterable[PendingJob], outcome: Outcome) -> None:
-    """Run jobs in order. If a job fails, its error is added to the problems, and its label has no further jobs."""
+    """Run jobs in order. If a job fails, its error is added to the problems, and its label's other jobs are skipped."""
     done, failed = set[Path](), {label for label, _ in outcome.problems}
     for job in pending:
-        # Several labels may have a part in common.
+        # Several labels may share a part.
         if job.label in failed or job.out in done:
             continue
         try:
@@ -212,12 +214,12 @@ def run_jobs(pending: Iterable[PendingJob], outcome: Outcome) -> None:
 def differences(previous: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
     """Describe the parameters in which an existing artefact differs from the requested one."""
     names = [name for name in {**previous, **current} if previous.get(name) != current.get(name)]
-    # In short: the values of a nested parameter would fill the screen.
+    # Shorten the values, because those of a nested parameter would fill the screen.
     return [f"{name} ({short(previous.get(name))} there, {short(current.get(name))} here)" for name in names]
 
 
 def label_values(config: Config, label: str) -> Values:
-    """Return the parameters of a label and of all labels that it is composed of."""
+    """Return the parameters of a label and of all its parts."""
     blocks = {one: config.params(one).model_dump(mode="json") for one in config.with_parts(label)}
     return {f"sources.{one}.{name}": value for one, params in blocks.items() for name, value in params.items()}
 
@@ -233,7 +235,7 @@ def section_values(config: Config, section: str) -> Values:
 def export_job(
     session: Session, label: str, split: str, recipe: Recipe, steps: Callable[[Work], Steps] = lambda _: iter(())
 ) -> Job:
-    """Return the job of an export, whose parameters are those of the label and of its block of `export`."""
+    """Return the job of an export. Its parameters are those of the label and of its section of `export`."""
     kind = recipe.kind
     values = label_values(session.config, label) | section_values(session.config, f"export.{block_of(kind)}")
     command = session.command(f"export {kind}", label=label, split=split)
@@ -241,17 +243,17 @@ def export_job(
 
 
 def make_steps(job: Job, work: Work, stage: Callable[..., Job], *arguments: Any) -> None:
-    """Make the files of a job's steps, in this process or in those that the runtime requests.
+    """Make the files of a job's steps, in this process or in the worker processes of the runtime.
 
-    `stage`, `arguments`: ``stage(session, *arguments)`` returns the same job in any process. The stage is a function
-    that can be imported by its module and name; the arguments are plain values.
+    `stage`, `arguments`: ``stage(session, *arguments)`` returns the same job in any process. The stage must be a
+    function that can be imported by its module and name, and the arguments must be plain values.
     """
     session, runtime, steps = job.session, job.session.runtime, job.warned_steps(work)
     if not runtime.workers and runtime.scheduler is None:
         for step in steps:
             make_step(step, work, runtime.progress)
         return
-    # A display and an open corpus cannot be sent to other processes.
+    # The progress display and the open corpus cannot be sent to other processes.
     silent = replace(runtime, progress=SILENT)
     sent = replace(session, runtime=silent, labels=session.labels.absolute(), notes=Notes())
     worker = partial(_prepare, sent, stage, arguments)
@@ -261,6 +263,6 @@ def make_steps(job: Job, work: Work, stage: Callable[..., Job], *arguments: Any)
 def _prepare(
     session: Session, stage: Callable[..., Job], arguments: tuple[Any, ...], runtime: Runtime
 ) -> tuple[Spec, Callable[[Work], Steps]]:
-    """Prepare a job in a worker, with the worker's own resources."""
+    """Prepare a job in a worker process, with the resources of the worker."""
     job = stage(replace(session, runtime=runtime), *arguments)
     return job.spec(), job.steps

@@ -1,6 +1,6 @@
-"""What people judged of COCO's captions: a label's scores of CxC's pairs, its agreement with people, and its rankings.
+"""Judgements of labels on COCO's captions: scores of CxC's pairs, agreement with people, and rankings on ECCV Caption.
 
-Other evaluation sets have texts of their own: see `text_sets`.
+Other evaluation sets have their own texts: see `text_sets`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from relabel.store.manifest import Manifest
 from relabel.store.workdir import Work
 
 ENCODED = ("cxc", "eccv")
-"""Sets that judge encodings of COCO's captions."""
+"""Sets that are judged with encodings of COCO's captions."""
 _FIGURES = ("resamples", "seed")
 
 
 def judgement(session: Session, label: str) -> Job:
-    """Prepare to score CxC's human-judged pairs with a label."""
+    """Prepare to score CxC's judged pairs with a label."""
     from relabel.datasets import cxc
     from relabel.judge.cxc import score_cxc
 
@@ -85,7 +85,7 @@ def ranking(session: Session, label: str) -> Job:
     config: Values = {"source": source.spec.name, "pooling": source.params.pooling, "ties": params.ties}
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoded}
     if gate:
-        # The candidates are the gate's best ones, which depend on its pooling; its encoding does not.
+        # The gate's pooling determines the candidates, but it is not part of the identity of the gate's encoding.
         inputs["gate"] = encoding(session, gate, "test")
         config |= {"gate_top": GATE_TOP, "pooling of the gate": session.config.source(gate).params.pooling}
 
@@ -104,10 +104,10 @@ def ranking(session: Session, label: str) -> Job:
 
 
 def is_ranked(session: Session, label: str) -> bool:
-    """Return whether a label ranks ECCV Caption.
+    """Return True if a label can rank ECCV Caption.
 
-    A ranking takes all pairs of images and captions. A label that scores pair by pair, or is composed of one that does,
-    ranks only the best candidates of the gate (`judge.gate`).
+    A ranking needs all pairs of images and captions. A label that scores pair by pair, or has such a part, needs a gate
+    (`judge.gate`), and re-ranks only its best candidates.
     """
     return bool(session.config.judge.gate) or not session.config.source(label).is_pairwise()
 
@@ -115,7 +115,7 @@ def is_ranked(session: Session, label: str) -> bool:
 def label_jobs(
     session: Session, labels: Iterable[str], split: str, against: Collection[str] = ()
 ) -> Iterator[PendingJob]:
-    """Yield the models, encodings and judgements of labels; those that several labels need, several times.
+    """Yield the jobs of models, encodings and judgements of labels. Jobs that several labels need are repeated.
 
     `against`: "cxc" and "eccv", if labels are judged on them.
     """
@@ -134,24 +134,24 @@ def label_jobs(
 
 
 def check_judged(session: Session, on: str = "cxc") -> None:
-    """Raise if people have not judged captions of the dataset, or not those of the split on a set."""
+    """Raise UsageError if a set has no human judgements for captions of the dataset or split."""
     if namespace(session) != "coco":
         sets = ", ".join(set_names())
-        todo = f"Judge labels on pairs of texts, --on one of {sets}, or a file of judgements."
+        hint = f"Judge labels on a set of texts, with --on and one of {sets}, or on a file of judgements."
         problem = f"CxC and ECCV Caption judge captions of coco, not those of {session.config.ingest.dataset}"
-        raise UsageError(problem, todo=todo)
+        raise UsageError(problem, hint=hint)
     if on == "eccv" and session.config.judge.split != "test":
-        raise UsageError("ECCV Caption covers the test split only", todo="Use --split test.")
+        raise UsageError("ECCV Caption covers only the test split", hint="Use --split test.")
 
 
 def describe(session: Session, label: str, encoding: Manifest) -> JudgedLabel:
-    """Return a label as reports name it."""
+    """Return the description of a label for reports."""
     params, sources = session.config.params(label), session.config.with_parts(label)
     return JudgedLabel.from_encoding(label, params, sources, encoding)
 
 
 def judge_job(session: Session, out: Path, recipe: Recipe, command: str, names: tuple[str, ...] = ()) -> Job:
-    """Return the job of a label's scores or figures; `names` are the parameters of `judge` that decide them."""
+    """Return the job of a label's scores or figures. `names`: the parameters of `judge` that affect them."""
     judge = session.config.judge.model_dump(mode="json", include={*names})
     values = label_values(session.config, recipe.name) | {f"judge.{name}": value for name, value in judge.items()}
     return Job(session, out, recipe, command, values)

@@ -1,4 +1,4 @@
-"""nearest: the captions that a source finds closest to a caption or to a new text."""
+"""nearest: finds the captions with the highest relevance to a caption or a new text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from relabel.store.manifest import MANIFEST
 
 @dataclass(frozen=True)
 class Hit:
-    """One result; `same_image` marks a caption of the query's image."""
+    """One result. `same_image`: True for a caption of the query's image."""
 
     caption_id: str
     image_id: str
@@ -32,25 +32,25 @@ class Hit:
 def search_labels(
     session: Session, text: str | None, caption_id: str | None, labels: Sequence[str], k: int, split: str | None
 ) -> tuple[str, Iterator[tuple[str, list[Hit] | RelabelError]]]:
-    """Search with several labels, each when it is asked for; labels that load no model come first.
+    """Search with several labels lazily. Labels that do not load a model come first.
 
-    `text`, `caption_id`: exactly one of them: a new text, or the id of an encoded caption. `labels`: labels to search
-    with; all that are encoded if empty. `k`: number of results per label. `split`: split whose captions are searched;
-    None for all if they are encoded, else the caption's own split, else the first encoded one. Returns
-    `query`: the text of the query; `answers`: iterator of the labels and their results, or the reason why a label
-    cannot answer, for example a stale encoding. If no label can answer, it ends by raising the first reason.
+    `text`, `caption_id`: exactly one of them, a new text or the id of an encoded caption. `labels`: labels to search
+    with; by default all that are encoded. `k`: number of results per label. `split`: split to search. The default is
+    all if it is encoded, otherwise the split of the caption, or the first encoded one. Returns `query`, the text of the
+    query, and `answers`, an iterator over labels with their results, or with the error of a label that cannot answer,
+    for example because its encoding is stale. If no label can answer, the iterator finally raises the first error.
     """
     config, corpus = session.config, open_corpus(session)
     check_label_names(config, labels)
-    own = [] if caption_id is None else [corpus.caption(corpus.find_row(caption_id, range(len(corpus)))).split]
-    likely = ("all", *own, *label_splits(session), *corpus.splits)
+    of_caption = [] if caption_id is None else [corpus.caption(corpus.find_row(caption_id, range(len(corpus)))).split]
+    likely = ("all", *of_caption, *label_splits(session), *corpus.splits)
     split = split or next((s for s in likely if any(session.folder("encodings", s).glob(f"*/{MANIFEST}"))), likely[1])
     encoded = [name for name in config.sources if session.folder("encodings", split, name).exists()]
-    # The baseline knows image ids only.
+    # The baseline compares only image ids.
     names = list(labels) or [name for name in encoded if config.source(name).spec.kind != "baseline"]
     if not names:
         where = str(session.folder("encodings", split))
-        raise MissingError("nothing is encoded", where=where, todo=f"Run {session.command('encode', split=split)}.")
+        raise MissingError("nothing is encoded", where=where, hint=f"Run {session.command('encode', split=split)}.")
     rows = corpus.split_rows(split)
     session.note_once(f"searching {config.ingest.dataset}, split {split}: {len(rows):,} captions")
     query = text if text is not None else corpus.find_row(str(caption_id), rows)
@@ -60,7 +60,7 @@ def search_labels(
         for source in config.with_parts(label).values() if text is not None else ():
             source.require("query")
         relevance, gate = open_label(session, label, split, opened), None
-        # To score every caption of a split pair by pair would take hours.
+        # Scoring every caption of a split pair by pair would take hours.
         if config.source(label).is_pairwise():
             chosen = config.judge.gate or _choose_gate(session, label, encoded, text)
             gate = open_label(session, chosen, split, opened), GATE_TOP
@@ -87,18 +87,18 @@ def search_labels(
 
 
 def nearest(relevance: Relevance, query: str | int, k: int, gate: tuple[Relevance, int] | None = None) -> list[Hit]:
-    """Return the k captions of highest relevance to a query.
+    """Return the k captions with the highest relevance to a query.
 
-    `query`: a new text, or the row of an encoded caption, which is left out of the results. It is the reference.
-    `gate`: (Relevance, int); score only so many of this relevance's best captions: for sources that score pair by pair.
-    Returns list of Hit: by (-score, row).
+    `query`: the reference, as a new text or as the row of an encoded caption. The caption is not in the results.
+    `gate`: (Relevance, int); for sources that score pair by pair, a relevance and the number of its best captions to
+    score. Returns list of Hit, by (-score, row).
     """
     corpus = relevance.corpus
     captions = np.arange(relevance.rows.start, relevance.rows.stop, dtype=np.int32)
     if not isinstance(query, str):
         captions = captions[captions != query]
     if gate is not None:
-        # Ascending rows, as the order of equal scores.
+        # Sort by row, the order of equal scores.
         captions = np.sort(_best(gate[0], query, captions, gate[1])[0])
     rows, scores = _best(relevance, query, captions, k)
     image = -1 if isinstance(query, str) else int(corpus.image[query])
@@ -110,18 +110,18 @@ def nearest(relevance: Relevance, query: str | int, k: int, gate: tuple[Relevanc
 
 
 def _choose_gate(session: Session, label: str, encoded: Sequence[str], text: str | None) -> str:
-    """Return the label that selects candidates: the last encoded one that scores fast and can score the query."""
+    """Return the label that selects candidates: the last encoded label that is fast and can score the query."""
     for name in reversed(encoded):
         sources = session.config.with_parts(name)
         if sources[name].spec.fast and (text is None or all(one.supports("query") is None for one in sources.values())):
             return name
-    raise UsageError(f"{label} scores pair by pair and needs a gate", todo="Encode a label of vectors or features.")
+    raise UsageError(f"{label} scores pair by pair and needs a gate", hint="Encode a label of vectors or features.")
 
 
 def _best(
     relevance: Relevance, query: str | int, captions: NDArray[np.int32], k: int
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Return the rows of the k best captions and their scores, by (-score, row)."""
+    """Return the rows and scores of the k best captions, by (-score, row)."""
     if isinstance(query, str):
         scores = relevance.query(query, captions)
     else:

@@ -1,4 +1,4 @@
-"""neighbours: the most relevant captions of every caption or image of a split."""
+"""neighbours: finds the most relevant captions for every caption or image of a split."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def neighbour_table(
     queries: Queries | None = None,
     split: str | None = None,
 ) -> Job:
-    """Prepare to find the neighbours of every caption or image of a split; defaults are in the parameters."""
+    """Prepare to find the neighbours of every caption or image of a split. Defaults come from the parameters."""
     params = session.config.neighbours
     source = session.config.source(label)
     source.require("neighbours")
     if params.index is not None:
         source.require("index")
     candidates = candidates or params.candidates or encoded_split(session, label)
-    # The split whose encoding covers the queries; workers are told.
+    # Split of the encoding that covers the queries. Workers get it as an argument.
     split = split or serving_split(session, lambda s: session.folder("encodings", s, label), candidates)
     queries = queries or params.queries
     corpus = open_corpus(session)
@@ -41,7 +41,7 @@ def neighbour_table(
     config |= {"k": params.k, "pooling": pooling, "references": REFERENCES, "index": params.index}
     inputs: Inputs = {"corpus": corpus.digest, "encoding": encoded}
     if gate := source.gate():
-        # The candidates are the gate's best ones, which depend on its pooling; its encoding does not.
+        # The gate's pooling determines the candidates, but it is not part of the identity of the gate's encoding.
         inputs["gate"] = encoding(session, gate, split)
         config["pooling of the gate"] = session.config.source(gate).params.pooling
     opened = partial(open_label, session, label, split)
@@ -51,16 +51,16 @@ def neighbour_table(
 
     def fill(work: Work) -> None:
         manifest = encoded.open()
-        # A wrong factory string fails before the search rather than after hours of it.
+        # Check the factory string before hours of search.
         if params.index is not None:
             make_index(params.index, int(manifest.metadata["width"]))
         work.metadata |= config | {"label": label, "split": split, "without_encoding": manifest.failed}
         work.metadata["bounds"] = list(source.spec.bounds)
         work.metadata["symmetric"] = source.spec.symmetric and queries == "captions"
-        # Workers get the resolved splits: the encodings on disk may change while they start.
+        # Pass the resolved split, because the encodings on disk may change while workers start.
         make_steps(job, work, neighbour_table, label, candidates, queries, split)
 
-    # The other parameters are in the path of the table.
+    # All other parameters are in the path of the table.
     chosen = {f"neighbours.{name}": getattr(params, name) for name in ("k", "index")}
     job = Job(
         session,

@@ -1,4 +1,4 @@
-"""The HTML page of a report, built from encodings, neighbours and judgements."""
+"""page: the HTML page of a report, built from encodings, neighbours and judgements."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _LISTED = 25  # false negatives
 def page(
     session: Session, split: str, names: Sequence[str], against: Sequence[Against], images: str | None = None
 ) -> Job:
-    """Prepare to write the page of a split, ``page/SPLIT/report.html``, in place of one of other labels or parameters.
+    """Prepare to write the page of a split, ``page/SPLIT/report.html``. An existing page is replaced.
 
-    `names`: labels of the page, which are encoded and judged on `against`. Tables of evaluation sets of texts are added
-    if the labels have been judged on such sets. `images`: a folder of images, or a URL with `{image_id}`.
+    `names`: labels of the page. They must be encoded, and judged on `against`. If they were judged on evaluation sets
+    of texts, their tables are added. `images`: a folder of images, or a URL with `{image_id}`.
     """
     folder, judge = session.folder, session.config.judge
     sets = []
     for name in set_names():
         if folder("judged", name).exists():
-            # Its files may be gone.
+            # The files of the set may be missing.
             with suppress(RelabelError):
                 sets.append(open_set(session, name, names))
     sections = [*encoded_sections(session, names, against), texts_section(session, sets)]
@@ -63,7 +63,7 @@ def page(
         "reliability": {name: asdict(found) for name, found in checked.items()},
         "sources": {name: session.config.params(name).model_dump(mode="json") for name in names},
     }
-    # Of all labels, the first one that is exported and has neighbours: as `relabel false-negatives` chooses.
+    # Use the same label as `relabel false-negatives`: the first exported one with neighbours.
     listed, limit = next((name for name in session.config.exported if name in neighbours), None), None
     if listed is not None:
         with suppress(RelabelError):
@@ -79,12 +79,12 @@ def page(
         captions = choose_captions(corpus, corpus.split_rows(split))
         opened = {name: _open(session, name, split, neighbours.get(name)) for name in names}
         title = f"{session.config.ingest.dataset}, {split}"
-        found = None
+        pairs = None
         if listed is not None and limit is not None:
-            found = find_false_negatives(session, [listed], split).table(_LISTED)
+            pairs = find_false_negatives(session, [listed], split).table(_LISTED)
         warnings = [f"{name}: {text}" for name, text in named_warnings(session, names, split)]
         text = make_page(
-            title, captions, opened, scores, report, checked, found, warnings, pictures, session.runtime, work
+            title, captions, opened, scores, report, checked, pairs, warnings, pictures, session.runtime, work
         )
         work.file(FILE, lambda path: path.write_bytes(text.encode()))
         work.metadata |= {"split": split, "labels": list(names)}
@@ -94,7 +94,7 @@ def page(
 
 
 def _neighbours(session: Session, label: str, split: str) -> Job | None:
-    """Return the job of a label's exact neighbours of the split's captions, if they are there and up to date."""
+    """Return the job of a label's exact neighbours of the split's captions, or None if they are not up to date."""
     with suppress(MissingError, CheckError):
         job = existing_neighbours(session, label, split)
         if job is not None and session.config.neighbours.index is None:

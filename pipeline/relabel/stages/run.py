@@ -1,4 +1,4 @@
-"""run: the artefacts of one split in order, built or stated in advance with rows, bytes and time; and the report."""
+"""run: builds or plans all artefacts of a split in order. report: writes the report of a split."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from relabel.stages.session import Session
 from relabel.store.manifest import MANIFEST, read_manifest
 
 EACH_SPLIT = "SPLIT"
-"""Stands for each split of captions that are not read yet."""
+"""Placeholder for each split of captions that were not read yet."""
 
 
 @dataclass
 class RunResult(EvaluationResult):
-    """Result of a run; its report is of the split that is judged.
+    """Result of a run. Its report is that of the judged split.
 
-    `rates`: by label, the captions that were encoded per second, or the pairs that were scored; with the unit.
+    `rates`: speed of each label, in encoded captions or scored pairs per second, and the unit.
     `lookups`, `pages`: folders of lookups, and HTML files.
     """
 
@@ -54,8 +54,8 @@ class RunResult(EvaluationResult):
     pages: list[Path] = field(default_factory=list)
 
     def add(self, split: str, result: RunResult) -> None:
-        """Add the result of one split of several."""
-        # One split at most is judged, and has tables and rates of its labels: val, if the captions have no test.
+        """Add the result of another split."""
+        # At most one split is judged and has tables and rates: test, or val if the captions have no test split.
         if result.report.tables:
             self.report, self.rates = result.report, result.rates
         self.problems += [(f"{label} of {split}", error) for label, error in result.problems]
@@ -74,21 +74,21 @@ def run(
     exports: bool = True,
     images: str | None = None,
 ) -> RunResult:
-    """Run all stages for one split of a dataset, or for each of its splits; finished work is not repeated.
+    """Run all stages for one split of a dataset, or for each of its splits. Finished work is not repeated.
 
     The stages are fetch, ingest, tune and encode; judge and correlate on judged splits (val and test of COCO); then
-    neighbours, a lookup for training, indexes of faiss for labels of vectors, and the report. A label that lacks
-    something (Java, a model) is left out and named; all others are built. Unless it is among `labels`, a label without
-    the word vectors that `relabel fetch` gets is only noted.
+    neighbours, a lookup for training, faiss indexes for labels of vectors, and the report. A label that lacks
+    something, such as Java or a model, is left out and reported. A label that lacks only word vectors from
+    `relabel fetch` is just noted, unless it is in `labels`.
 
-    `split`: by default `judge.split` of a benchmark, and each split of other data. `labels`: labels to build. If empty,
-    every label on a judged split, and `export.labels` on any other. `mirror`: folder of files that are used instead of
-    a download. `exports`: whether neighbours, lookups and indexes are made. `images`: as for `report`.
+    `split`: by default `judge.split` for a benchmark, and every split for other data. `labels`: labels to build. If
+    empty, all labels on a judged split, and `export.labels` on any other. `mirror`: folder of files to use instead of
+    downloads. `exports`: True to build neighbours, lookups and indexes. `images`: as for `report`.
     """
     check_label_names(session.config, labels)
     fetch_and_ingest(session, mirror)
     of_captions = [(session.config.ingest.dataset, text) for text in corpus_warnings(session)]
-    # A lookup and the neighbours in it are of one split, so that training sees no captions of another.
+    # Lookups and their neighbours contain one split, so training does not see captions of others.
     parts = label_splits(session, split)
     jobs = {part: _split_jobs(session, part, labels, exports) for part in parts}
     seconds = {job.out: _expected_seconds(session, job, part) for part in parts for job in jobs[part]}
@@ -105,7 +105,7 @@ def run(
 
 
 def _expected_seconds(session: Session, job: PendingJob, split: str) -> float:
-    """Return the predicted time of an artefact; 0 if it exists, or if nothing is known of its stage."""
+    """Return the predicted time of an artefact in seconds, or 0 if it exists or its stage has no predictions."""
     if job.stage not in PREDICTED or ((job.out / MANIFEST).exists() and not session.runtime.rebuild):
         return 0.0
     return predict(session, job.stage, job.name, len(open_corpus(session).split_rows(split))).seconds or 0.0
@@ -124,31 +124,31 @@ def _run_split(session: Session, split: str, labels: Sequence[str], exports: boo
     if exports:
         exported = _exported(session, labels)
         run_jobs(_export_jobs(session, exported, split), result)
-        # Encodings with failed rows are used, and reported at the end.
+        # Encodings with failed rows are used anyway, and reported at the end.
         result.problems += find_failed_rows(session, labels or session.config.sources, split)
         result.paths |= {"labels": folder("encodings", split), "lookups": folder("exports", split, "lookup")}
         lookups = [folder("exports", split, "lookup", label) for label in exported]
         result.lookups = [path for path in lookups if path.exists()]
     if built:
         try:
-            # The page comes after the neighbours, which it reads.
+            # The page reads the neighbours, so it is built after them.
             job = page(session, split, built, against, images)
             job.run()
             result.paths["report"] = job.out / FILE
             result.pages = [job.out / FILE]
         except RelabelError as error:
-            # The page is the last part of a run: its failure must not hide the results before it.
+            # If the page fails, the other results must still be returned.
             result.problems.append(("report", error))
     return result
 
 
 def _rate(session: Session, label: str, split: str, records: Sequence[Record]) -> tuple[float, str]:
-    """Return how much a label does per second, and of what: captions, or judged pairs if it scores pair by pair.
+    """Return the speed of a label per second, and its unit: captions, or judged pairs if it scores pair by pair.
 
-    To encode captions is the smaller part of the work of such a label.
+    For labels of pairs, encoding captions is only a small part of the work.
     """
-    own = [record for record in records if (record["label"], record["subset"]) == (label, ALL)]
-    scored = [record["n"] + record["missing"] for record in own if record["task"] in TASKS]
+    of_label = [record for record in records if (record["label"], record["subset"]) == (label, ALL)]
+    scored = [record["n"] + record["missing"] for record in of_label if record["task"] in TASKS]
     pairwise = bool(scored) and session.config.source(label).is_pairwise()
     manifest = read_manifest(session.folder("judgements" if pairwise else "encodings", split, label))
     first, last = (0, sum(scored)) if pairwise else manifest.metadata["rows"]
@@ -158,11 +158,11 @@ def _rate(session: Session, label: str, split: str, records: Sequence[Record]) -
 def report(
     session: Session, split: str | None = None, labels: Sequence[str] = (), images: str | None = None
 ) -> RunResult:
-    """Write the HTML page of a split, and the tables that it shows.
+    """Write the HTML page of a split, and its tables. An existing page of the split is replaced.
 
-    Encodings and judgements that do not exist yet are built, as by `correlate`. On COCO's val and test the page shows
-    agreement with CxC, and on test with ECCV Caption. Other splits and datasets have no human judgements of their
-    captions. Sets of texts that were judged before are shown for every dataset.
+    As with `correlate`, missing encodings and judgements are built. The page shows the agreement with CxC on COCO's val
+    and test, and with ECCV Caption on test. Other splits and datasets do not have human judgements of their captions.
+    Sets of texts on which labels were judged before are shown for every dataset.
 
     `split`, `labels`: as for `run`. `images`: folder of the images, or a URL with `{image_id}`. A split has one page,
     of the last request. Returns RunResult: `pages` has the file. Labels that could not be built are among `problems`.
@@ -174,13 +174,13 @@ def report(
 class PlannedJob:
     """One artefact of a run.
 
-    `state`: "partly" if an interrupted run has left work that the next one continues.
-    `rows`: captions; rows of the files if the captions are not read yet; None if unknown.
-    `bytes`: size of its files: measured if it is done, else approximate; None if unknown.
+    `state`: "partly" if an interrupted run left work to continue.
+    `rows`: number of captions, or of rows of the files if the captions were not read yet; None if unknown.
+    `bytes`: size of its files, approximate unless it is done; None if unknown.
     `seconds`: approximate time of the work; None if unknown or done.
-    `basis`: where the time comes from: "measured here", of an artefact that this machine has finished, or "typical", of
-        2 CPU cores.
-    `note`: facts about captions that are not read yet, separated by semicolons.
+    `basis`: source of the time: "measured here" for times from artefacts that this machine has built, or "typical" for
+        times on 2 CPU cores.
+    `note`: facts about captions that were not read yet, separated by semicolons.
     """
 
     stage: str
@@ -195,13 +195,13 @@ class PlannedJob:
 
 
 def plan_run(session: Session, split: str | None = None, labels: Sequence[str] = ()) -> list[PlannedJob]:
-    """List the artefacts that `run` would build, with their sizes and times, and build none of them.
+    """List the artefacts that `run` would build, with their sizes and times, without building them.
 
-    Of captions that are not read yet, the head is read; a file that is missing or not recognised raises as in `run`.
+    Only the head of new captions is read. Missing and unsupported files raise the same errors as in `run`.
     """
     check_label_names(session.config, labels)
     counts = {str(name): published.captions or 0 for name, published in session.config.ingest.counts.items()}
-    # None, not 0, of a dataset that is not published.
+    # Without published counts, the number is None and not 0.
     counts |= {"all": sum(counts.values())} if counts else {}
     planned = _corpus_jobs(session, counts.get("all"))
     ingest = planned[-1]
@@ -214,21 +214,21 @@ def plan_run(session: Session, split: str | None = None, labels: Sequence[str] =
 
 
 def _split_jobs(session: Session, split: str, labels: Sequence[str], exports: bool = True) -> list[PendingJob]:
-    """Return the jobs after the corpus for one split, each once."""
+    """Return the jobs after the corpus for one split, without duplicates."""
     session, names, against = _resolve(session, split, labels)
     jobs = [*label_jobs(session, names, split, against), *calibration_jobs(session, names, against)]
     if exports:
         jobs += _export_jobs(session, _exported(session, labels), split)
     out = session.folder("page", split)
     jobs.append(PendingJob("report", "report", split, out, lambda: page(session, split, names, against)))
-    # Several labels may have a part in common.
+    # Several labels may share a part.
     return [*{job.out: job for job in jobs}.values()]
 
 
 def _resolve(session: Session, split: str, labels: Sequence[str]) -> tuple[Session, list[str], list[Against]]:
-    """Return the session with its judged split set, the labels to build, and the evaluation sets of the split."""
+    """Return the session with `judge.split` set, the labels to build, and the evaluation sets of the split."""
     config = session.config
-    # Human judgements exist for COCO's val and test only.
+    # Only COCO's val and test have human judgements.
     if namespace(session) != "coco" or split not in ("test", "val"):
         return session, _exported(session, labels), []
     session = session.judged_on(split)
@@ -237,12 +237,12 @@ def _resolve(session: Session, split: str, labels: Sequence[str]) -> tuple[Sessi
 
 
 def _exported(session: Session, labels: Sequence[str]) -> list[str]:
-    """Return the named labels, or those of `export.labels` if none is named."""
+    """Return the named labels, by default those of `export.labels`."""
     return list(labels) or available_labels(session, session.config.exported)
 
 
 def _export_jobs(session: Session, labels: Sequence[str], split: str) -> Iterator[PendingJob]:
-    """Yield the neighbours, the lookup and the index of faiss of labels. What their sources do not have is noted."""
+    """Yield the jobs of neighbours, lookups and faiss indexes of labels. A note lists what sources do not support."""
     folder, single = session.folder, _has_one_caption(session, split)
     if single:
         session.note_once(f"neighbours of {split} are left out: it has only one caption")
@@ -259,7 +259,7 @@ def _export_jobs(session: Session, labels: Sequence[str], split: str) -> Iterato
 
 
 def _has(session: Session, label: str, what: Capability) -> bool:
-    """Return whether the source of a label can do something; if not, the reason is noted."""
+    """Return True if the source of a label has a capability; if not, note the reason."""
     reason = session.config.source(label).supports(what)
     if reason is not None:
         session.note_once(f"{label} has no {what}: {reason}")
@@ -267,15 +267,15 @@ def _has(session: Session, label: str, what: Capability) -> bool:
 
 
 def _has_one_caption(session: Session, split: str) -> bool:
-    """Return whether a split is known to have only one caption."""
-    # A dry run lists jobs before the captions are read.
+    """Return True if a split is known to have only one caption."""
+    # In a dry run, the captions may not be read yet.
     with suppress(MissingError, CheckError):
         return len(open_corpus(session).split_rows(split)) == 1
     return False
 
 
 def _corpus_jobs(session: Session, rows: int | None) -> list[PlannedJob]:
-    """Return the jobs that make the corpus; the last one ingests it."""
+    """Return the jobs that build the corpus. The last one ingests it."""
     config = session.config.ingest
     job = PendingJob("ingest", "ingest", config.dataset, session.folder("corpus"), partial(ingestion, session))
     ingest = _planned(session, job, rows)
@@ -288,7 +288,7 @@ def _corpus_jobs(session: Session, rows: int | None) -> list[PlannedJob]:
 
 
 def _fetch_jobs(session: Session, name: str) -> list[PlannedJob]:
-    """Return the job that fetches the files of a dataset; none if all of them are there."""
+    """Return the job that fetches the files of a dataset; [] if all of them exist."""
     from relabel.datasets.registry import load_manifest
 
     manifest, folder = load_manifest(name), session.runtime.data / name
@@ -300,22 +300,22 @@ def _fetch_jobs(session: Session, name: str) -> list[PlannedJob]:
 
 
 def _planned(session: Session, job: PendingJob, captions: int | None = None) -> PlannedJob:
-    """Return a job with its state; if it is not done, with its predicted size and time.
+    """Return a job with its state and, if it is not done, its predicted size and time.
 
-    `captions`: number of captions that it works on, where it is known.
+    `captions`: number of captions to process, or None if unknown.
     """
     state = "to do"
-    # To prepare what does not exist yet may take a download.
+    # Preparing a job of a new artefact may need a download.
     if job.stage not in ("ingest", "tune") or (job.out / MANIFEST).exists():
-        # Its inputs may be missing or stale.
+        # Inputs may be missing or stale.
         with suppress(MissingError, CheckError):
             state = job.prepare().state()
     rows = captions if job.stage in PREDICTED else None
     planned = PlannedJob(job.stage, job.name, str(job.out), state, rows)
     if state == "done":
         manifest = read_manifest(job.out)
-        made = manifest.metadata.get("rows")
-        return replace(planned, rows=made[1] - made[0] if isinstance(made, list) else rows, bytes=manifest.bytes)
+        span = manifest.metadata.get("rows")
+        return replace(planned, rows=span[1] - span[0] if isinstance(span, list) else rows, bytes=manifest.bytes)
     if rows is None:
         return planned
     return replace(planned, **predict(session, job.stage, job.name, rows)._asdict())

@@ -1,4 +1,4 @@
-"""The session that every stage works in: parameters, resources of a run, folders, and notes about the command."""
+"""The session of a command: parameters, runtime, folders and notes. Every stage takes it as its first argument."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relabel.store.manifest import MANIFEST
 
 @dataclass
 class Notes:
-    """What a command has done so far. A session shares them with the sessions that `replace` makes of it.
+    """Record of the work that a command has done, shared between a session and its copies by `replace`.
 
     `logged`: lines that were shown.
     `rebuilt`: artefacts that were built, or were up to date.
@@ -29,11 +29,11 @@ class Notes:
 
 @dataclass(frozen=True, repr=False)
 class Session:
-    """Parameters, resources of a run, folders, and notes about the command.
+    """Parameters, runtime, folders and notes of a command.
 
     `labels`: folder of all artefacts.
-    `parent`: the session whose captions include this one's. Models are trained on the captions of the parent, so that a
-        label has the same model in both.
+    `parent`: session of the complete captions, if this one has a subset. Models are trained on the parent's captions,
+        so a label has the same model in both.
     """
 
     config: Config
@@ -45,25 +45,24 @@ class Session:
     def __post_init__(self) -> None:
         config, captions = self.config, self.config.ingest
         if captions.limit is not None:
-            # A dataset in its own folder: a trial never replaces the complete dataset.
+            # A trial has a separate folder and never replaces the complete dataset.
             name = name_of_first(captions.dataset, captions.limit)
             config = config.model_copy(update={"ingest": captions.model_copy(update={"dataset": name})})
-        # Models are those of the parent's captions.
         config = config.with_models(self.runtime.data, (self.parent or self).config.ingest.dataset)
-        # The dataclass is frozen for its users; the instance is still under construction.
+        # The dataclass is frozen, but the instance is still under construction.
         object.__setattr__(self, "config", config)
 
     def judged_on(self, split: str) -> Session:
-        """Return the session with another split of `judge.split`."""
+        """Return a copy of the session with `judge.split` set to a split."""
         judge = self.config.judge.model_copy(update={"split": split})
         return replace(self, config=self.config.model_copy(update={"judge": judge}))
 
     def folder(self, *names: str) -> Path:
-        """Return a folder of this dataset, such as ``labels/coco/encodings/SPLIT/LABEL``; no name leads out of it."""
+        """Return a folder of this dataset, such as ``labels/coco/encodings/SPLIT/LABEL``. Unsafe names raise."""
         return Path(self.labels, self.config.ingest.dataset, *(check_name("folder", name) for name in names))
 
     def command(self, verb: str, **options: object) -> str:
-        """Return a command on this dataset, for a message."""
+        """Return a command for this dataset, to show in a message."""
         words = ["relabel", verb]
         for name, value in (options | {"dataset": self.config.ingest.dataset}).items():
             if value is not None:
@@ -71,13 +70,13 @@ class Session:
         return f"`{' '.join(words)}`"
 
     def note_once(self, text: str) -> None:
-        """Log a line, unless it has been logged."""
+        """Log a line unless it was logged before."""
         if text not in self.notes.logged:
             self.notes.logged.add(text)
             self.runtime.progress.note(text)
 
 
 def only_dataset(labels: Path) -> str | None:
-    """Return the dataset of a folder of labels that has a single one; otherwise None."""
+    """Return the dataset in a folder of labels, or None unless the folder has exactly one."""
     held = [manifest.parents[1].name for manifest in labels.glob(f"*/corpus/{MANIFEST}")]
     return held[0] if len(held) == 1 else None

@@ -1,4 +1,4 @@
-"""Evaluation sets of texts: a label's scores of their pairs, and the comparison with the judgements, as artefacts."""
+"""Evaluation sets of texts: scores of their pairs by labels, and comparisons with the judgements, as artefacts."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from relabel.store.workdir import Work
 class ScoredSet:
     """A label on a set of texts.
 
-    `reason`: why the label cannot take new texts; None if it can.
-    `scores`, `figures`: jobs of its scores of the pairs, and of their comparison with the judgements.
+    `reason`: reason why the label cannot score new texts, or None if it can.
+    `scores`, `figures`: jobs that score the pairs, and that compare the scores with the judgements.
     """
 
     label: str
@@ -44,7 +44,7 @@ class ScoredSet:
 
 @dataclass(frozen=True, eq=False)
 class TextSet:
-    """An open set of texts, and the labels that are judged on it."""
+    """An open set of texts with the labels that are judged on it."""
 
     judged: EvaluationSet
     judgements: Judgements
@@ -57,23 +57,23 @@ def judged_names() -> tuple[str, ...]:
 
 
 def open_set(session: Session, name: str, labels: Iterable[str]) -> TextSet:
-    """Open a set of texts, or a file of judgements, in which captions of the project stand for their ids."""
+    """Open a set of texts, or a file of judgements. Ids in a file are replaced by captions of the project."""
     if name in set_names():
         judged = evaluation_set(name)
     elif Path(name).suffix in JUDGEMENT_FILES:
-        # Files of judgements need no corpus.
+        # Files of judgements work without a corpus.
         corpus = open_corpus(session) if session.folder("corpus", MANIFEST).exists() else None
         captions = dict(zip(corpus.caption_ids, corpus.texts, strict=True)) if corpus else {}
         judged = evaluation_file(Path(name), session.config.judge.statistic, captions)
     else:
-        todo = f"{choices(name, judged_names())} Or name a file ({', '.join(JUDGEMENT_FILES)})."
-        raise UsageError(f"no evaluation set {name!r}", todo=todo)
+        hint = f"{choices(name, judged_names())} Or pass a file ({', '.join(JUDGEMENT_FILES)})."
+        raise UsageError(f"no evaluation set {name!r}", hint=hint)
     texts = TextSet(judged, judged.open(session.runtime.data))
     return replace(texts, labels=[_scored_set(session, texts, label) for label in labels])
 
 
 def set_jobs(session: Session, sets: Iterable[TextSet]) -> Iterator[PendingJob]:
-    """Yield the models, scores and figures of labels on sets of texts."""
+    """Yield the jobs of models, scores and figures of labels on sets of texts."""
     for texts in sets:
         for scored in (scored for scored in texts.labels if scored.reason is None):
             key = f"{scored.label} on {texts.judged.name}"
@@ -97,7 +97,7 @@ def _scored_set(session: Session, texts: TextSet, label: str) -> ScoredSet:
 
 
 def _scores(session: Session, texts: TextSet, label: str, sources: Mapping[str, Source[Any]]) -> Job:
-    """Prepare to score the pairs of a set with a label. `sources`: those of the label and its parts."""
+    """Prepare to score the pairs of a set with a label. `sources`: sources of the label and its parts."""
     pairs, source, runtime = texts.judgements, sources[label], session.runtime
 
     @cache
@@ -135,7 +135,7 @@ def _job(session: Session, texts: TextSet, folder: str, recipe: Recipe, names: t
 
 
 def _folder(session: Session, texts: TextSet) -> Path:
-    """Return the folder of a set, for scores, figures and encodings of all labels."""
-    # A set from a file is named by the file, which may have any name.
+    """Return the folder of a set, for the scores, figures and encodings of all labels."""
+    # A set from a file is named by the file, so the name may hold any character.
     name = re.sub(r"[^A-Za-z0-9_.+-]+", "-", texts.judged.name).lstrip("_.+-")[:80] or "file"
     return session.folder("judged", name)

@@ -1,4 +1,4 @@
-"""Comparison of the labels that a training reads with the parameters and inputs of today."""
+"""Check that the labels of a training match the current parameters and inputs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from relabel.store.manifest import MANIFEST, read_manifest
 
 
 def check_labels(captions: Path, folders: Sequence[Path], runtime: Runtime) -> None:
-    """Raise if the captions, or the lookups and batches in some folders, are not those that would be made today.
+    """Raise CheckError if the captions, lookups or batches in some folders do not match the current parameters.
 
-    Only folders of the project are compared, and only where a parameter file is found. Items, sampler and sizes of
-    precomputed batches may come from options, so batches are compared under those that they were made with.
+    Only folders of a project with a parameter file are checked. Items, sampler and sizes of precomputed batches may
+    come from options of the command line, so batches are checked with the values in their manifest.
 
-    `captions`: folder of the corpus: ``LABELS/DATASET/corpus``. Every folder may be a link, or be reached through one.
+    `captions`: folder of the corpus, ``LABELS/DATASET/corpus``. Every folder may be a link or have a link as a parent.
     """
     dataset = read_manifest(captions).name if (captions / MANIFEST).exists() else ""
-    # Names keep their links, so that the project is found if a folder of it lies elsewhere.
+    # Do not resolve links: a folder may be elsewhere, and the project is found by the path with the link.
     names = [Path(os.path.normpath(path.absolute())) for path in (captions, *folders)]
     places = (place for name in (*names, captions.resolve()) for place in name.parents if place.name == dataset)
     root = next((p for p in places if (p / "corpus").exists() and captions.samefile(p / "corpus")), names[0].parent)
@@ -41,13 +41,13 @@ def check_labels(captions: Path, folders: Sequence[Path], runtime: Runtime) -> N
     for folder in folders:
         if not folder.exists() or not any(map(folder.samefile, exports)):
             continue
-        made = read_manifest(folder)
-        label, split = str(made.metadata["label"]), str(made.metadata["split"])
-        if made.kind == "batches":
-            own = {name: value for name, value in made.config.items() if name in ExportBatchesParams.model_fields}
-            params = ExportBatchesParams(**own, neighbours=made.metadata["neighbours"])
-            job = batches_export(session, label, split, made.name, params)
+        manifest = read_manifest(folder)
+        label, split = str(manifest.metadata["label"]), str(manifest.metadata["split"])
+        if manifest.kind == "batches":
+            fixed = {name: value for name, value in manifest.config.items() if name in ExportBatchesParams.model_fields}
+            params = ExportBatchesParams(**fixed, neighbours=manifest.metadata["neighbours"])
+            job = batches_export(session, label, split, manifest.name, params)
         else:
-            near = made.metadata.get("neighbours")
+            near = manifest.metadata.get("neighbours")
             job = lookup_export(session, label, split, near and near["candidates"])
         replace(job, out=folder).open()

@@ -1,4 +1,4 @@
-"""tune: the models that sources use."""
+"""tune: trains the models that sources use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relabel.store.manifest import MANIFEST, Spec
 
 
 def word2vec_model(session: Session) -> Job:
-    """Prepare to train word vectors on the corpus. Labels find them by the dataset, so they have no --out."""
+    """Prepare to train word vectors on the corpus. Labels locate them by the dataset, so there is only one folder."""
     from relabel.sources.cbow.tune import tune_word2vec
 
     recipe = tune_word2vec(session.config.tune.word2vec, open_corpus(session), session.runtime)
@@ -23,11 +23,11 @@ def word2vec_model(session: Session) -> Job:
 
 
 def bert_sts_model(session: Session, out: Path | None = None) -> Job:
-    """Prepare to train a cross-encoder on STS-B, which is fetched if it is missing."""
+    """Prepare to train a cross-encoder on STS-B. The data is fetched if it is missing."""
     from relabel.datasets import fetch
     from relabel.sources.bert_sts.tune import find_stsb_files
 
-    # A folder that is no place for a model is refused before the download.
+    # This checks the output folder, so it comes before the download.
     job = cross_encoder(session, out)
     try:
         find_stsb_files(session.runtime)
@@ -37,7 +37,7 @@ def bert_sts_model(session: Session, out: Path | None = None) -> Job:
 
 
 def cross_encoder(session: Session, out: Path | None = None) -> Job:
-    """Return the job of `bert_sts_model`, whose data may be absent."""
+    """Return the job of `bert_sts_model`, without fetching the data."""
     from relabel.sources.bert_sts.tune import tune_bert_sts
 
     return model_job(session, "bert_sts", tune_bert_sts(session.config.tune.bert_sts, session.runtime), out)
@@ -53,25 +53,25 @@ def sbert_model(session: Session, out: Path | None = None) -> Job:
 
 
 def check_human_scores(session: Session) -> None:
-    """Raise unless people have scored captions of the dataset."""
+    """Raise UsageError unless the captions of the dataset have human scores."""
     if namespace(session) != "coco":
-        problem = f"people have scored captions of coco, not those of {session.config.ingest.dataset}"
-        raise UsageError(problem, todo="Add `--dataset coco`; the model labels any captions.")
+        problem = f"only captions of coco have human scores, not those of {session.config.ingest.dataset}"
+        raise UsageError(problem, hint="Add `--dataset coco`. The model can label any captions.")
 
 
 def model_job(session: Session, name: str, recipe: Recipe, out: Path | None = None) -> Job:
-    """Return the job of a model that the block `tune.NAME` of the parameter file describes.
+    """Return the job of the model of the section `tune.NAME` of the parameter file.
 
-    `out`: by default the folder in which labels find it.
+    `out`: output folder; by default the one in which labels look for the model.
     """
     out = out or model_folder(session, name)
-    # Before the inputs of the model are looked for.
+    # Check the output folder first, before the inputs of the model.
     check_place(out, Spec(recipe.kind, recipe.name, {}, {}))
     return Job(session, out, recipe, session.command(f"tune {name}"), section_values(session.config, f"tune.{name}"))
 
 
 def derived_model(session: Session, label: str) -> Job:
-    """Prepare to make the model that the first encoding of a label makes (see `Source.derived_model`)."""
+    """Prepare to build the derived model of a label (see `Source.derived_model`)."""
     session = _with_captions(session.parent or session)
     config, runtime = session.config, session.runtime
     model = config.source(label).derived_model(runtime.data)
@@ -83,23 +83,23 @@ def derived_model(session: Session, label: str) -> Job:
 
 
 def tuned_model(session: Session, name: str) -> Job:
-    """Prepare to make one of the models of `SourceParams.tuned_models`.
+    """Prepare to build one of the models of `SourceParams.tuned_models`.
 
-    A session whose captions are a subset of another session's uses the models of its parent, so that a label, and a
-    fuse of it, is the same in both.
+    If the session has a subset of the captions of a parent session, the model of the parent is used. So a label, and
+    every fuse of it, is the same in both.
     """
     session = session.parent or session
     return bert_sts_model(session) if name == "bert_sts" else word2vec_model(_with_captions(session))
 
 
 def _with_captions(session: Session) -> Session:
-    """Ingest the captions that a model is made of, unless that is done."""
+    """Ingest the captions for a model unless that is done; return their session."""
     if not session.folder("corpus", MANIFEST).exists():
         fetch_and_ingest(session)
     return session
 
 
 def model_folder(session: Session, name: str) -> Path:
-    """Return the folder in which labels find the model of a block of `tune`."""
+    """Return the folder in which labels look for the model of a section of `tune`."""
     places = {"word2vec": f"{TUNED}/{(session.parent or session).config.ingest.dataset}", "sbert": "sbert-cxc"}
     return session.runtime.data / places.get(name, name)

@@ -1,4 +1,4 @@
-"""verify: every byte on disk read back against its manifest."""
+"""verify: reads every file on disk and compares it with its manifest."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _AGAIN = "Delete its folder and build it again."
 
 @dataclass(frozen=True)
 class Problem:
-    """A file that differs from its manifest, or belongs to none.
+    """A file that differs from its manifest or is not in any.
 
-    `fault`: a stray file lies in the folder of an artefact whose manifest does not name it.
+    `fault`: a stray file is in the folder of an artefact, but not in its manifest.
     `found`: the difference, and the next step.
     """
 
@@ -38,8 +38,8 @@ class Problem:
 class Findings:
     """Result of a verification.
 
-    `artefacts`, `fetched`, `files`, `bytes`: folders with a manifest; fetched files; all files that were read, and
-        their size.
+    `artefacts`, `fetched`, `files`, `bytes`: numbers of folders with a manifest, of fetched files, and of all files
+        that were read, and their size.
     """
 
     artefacts: int = 0
@@ -50,30 +50,30 @@ class Findings:
 
 
 _Wanted = tuple[Path, list[FileEntry], str]
-"""A file to be read, its accepted contents, and the next step if it differs from them."""
+"""A file to read, its accepted contents, and the next step if it differs from all of them."""
 
 
 def verify(paths: Sequence[Path], progress: Progress = SILENT) -> Findings:
-    """Read back every artefact and every fetched file, and continue after errors.
+    """Verify every artefact and every fetched file. Errors are collected in the result.
 
-    `paths`: folders: of labels, of fetched files, or of one artefact. `progress`: counts bytes.
+    `paths`: folders of labels, of fetched files, or of one artefact. `progress`: shows the number of bytes.
     """
     findings, files, seen = Findings(), list[_Wanted](), set[tuple[int, int]]()
     for path in paths:
         if not path.is_dir():
-            raise MissingError("no such folder", where=str(path), todo="Name a folder, or make labels first.")
+            raise MissingError("no such folder", where=str(path), hint="Pass another folder, or build labels first.")
         files += _walk(path, findings, seen)
     with progress.bar("verify", sum(accepted[0].bytes for _, accepted, _ in files), "bytes") as bar:
-        for file, accepted, todo in files:
-            _read(file, accepted, todo, findings)
+        for file, accepted, hint in files:
+            _read(file, accepted, hint, findings)
             bar.advance(accepted[0].bytes)
     return findings
 
 
 def _walk(top: Path, findings: Findings, seen: set[tuple[int, int]]) -> Iterator[_Wanted]:
-    """Yield the files to read; add the problems that show without reading a file.
+    """Yield the files to read; add the problems that can be detected without reading a file.
 
-    `seen`: device and inode of each folder so far, to which links may lead again.
+    `seen`: device and inode of each folder so far, to visit a folder only once if there are links to it.
     """
 
     def unreadable(error: OSError) -> None:
@@ -87,7 +87,7 @@ def _walk(top: Path, findings: Findings, seen: set[tuple[int, int]]) -> Iterator
             continue
         seen.add((about.st_dev, about.st_ino))
         inner.sort()
-        # Unfinished work of an interrupted run, which the next one resumes.
+        # Skip unfinished work of an interrupted run.
         if WORK in inner:
             inner.remove(WORK)
         if MANIFEST in files:
@@ -96,11 +96,11 @@ def _walk(top: Path, findings: Findings, seen: set[tuple[int, int]]) -> Iterator
         elif any(file.startswith("part-") and file.endswith(".parquet") for file in files):
             findings.problems.append(Problem("missing", str(folder / MANIFEST), f"shards have no manifest. {_AGAIN}"))
         elif folder.name in datasets.names():
-            for known in datasets.load_manifest(folder.name).files:
-                if known.name in files and known.sha256:
+            for entry in datasets.load_manifest(folder.name).files:
+                if entry.name in files and entry.sha256:
                     findings.fetched += 1
-                    accepted = [FileEntry(content.sha256, content.bytes) for content in known.contents]
-                    yield folder / known.name, accepted, f"Delete it, then `relabel fetch {folder.name}`."
+                    accepted = [FileEntry(content.sha256, content.bytes) for content in entry.contents]
+                    yield folder / entry.name, accepted, f"Delete it, then `relabel fetch {folder.name}`."
 
 
 def _artefact(folder: Path, findings: Findings) -> Iterator[_Wanted]:
@@ -113,22 +113,22 @@ def _artefact(folder: Path, findings: Findings) -> Iterator[_Wanted]:
     for name, entry in manifest.files.items():
         yield folder / name, [entry], _AGAIN
     for path in foreign_files(folder, manifest.files):
-        findings.problems.append(Problem("stray", str(path), "it is in no manifest. Delete it, or move it elsewhere."))
+        findings.problems.append(Problem("stray", str(path), "not in the manifest. Delete it, or move it elsewhere."))
 
 
-def _read(file: Path, accepted: list[FileEntry], todo: str, findings: Findings) -> None:
-    """Compare the content of one file with its manifest."""
+def _read(file: Path, accepted: list[FileEntry], hint: str, findings: Findings) -> None:
+    """Compare the content of one file with the accepted contents."""
     try:
         size = size_of(file)
-        # A file of another size is not read.
-        found = FileEntry(sha256_file(file) if any(size == entry.bytes for entry in accepted) else "?", size)
+        # The hash is not needed if the size differs.
+        actual = FileEntry(sha256_file(file) if any(size == entry.bytes for entry in accepted) else "?", size)
     except FileNotFoundError:
-        findings.problems.append(Problem("missing", str(file), todo))
+        findings.problems.append(Problem("missing", str(file), hint))
     except OSError as error:
-        findings.problems.append(Problem("unreadable", str(file), f"{error.strerror}. {todo}"))
+        findings.problems.append(Problem("unreadable", str(file), f"{error.strerror}. {hint}"))
     else:
         findings.files += 1
-        findings.bytes += found.bytes
-        if found not in accepted:
-            difference = f"expected {' or '.join(map(str, accepted))}, found {found}. {todo}"
+        findings.bytes += actual.bytes
+        if actual not in accepted:
+            difference = f"expected {' or '.join(map(str, accepted))}, found {actual}. {hint}"
             findings.problems.append(Problem("damaged", str(file), difference))

@@ -1,1 +1,1 @@
-"""Artefacts on disk: complete or absent, hashed, resumable."""
+"""Artefacts on disk: written atomically, hashed and resumable."""

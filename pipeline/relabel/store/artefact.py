@@ -1,11 +1,11 @@
 """Artefacts: folders of files with a manifest, built in a work folder and moved into place when complete.
 
-The work folder lies beside the artefact, on the same file system, so that a rename moves it. Its name contains the
-fingerprint, so that work is never resumed under other inputs or parameters. A tool that deletes the artefact before a
-run, as DVC does, deletes no work.
+The work folder is next to the artefact, on the same file system, and is moved by a rename. Its name includes the
+fingerprint, so work with other inputs or parameters is never resumed. Tools that delete the artefact before a run, such
+as DVC, do not delete the work.
 
-A lock admits one run at a time to an artefact. The kernel's lock (flock) ends with the process that holds it, even if
-that process is killed.
+A lock ensures that only one run at a time builds an artefact. It is a kernel lock (flock), released when the process
+ends, even if it is killed.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from relabel.store.workdir import Work
 Inputs = dict[str, str | Callable[[], str]]
 """Identities of the inputs of an artefact by name, or functions that return them."""
 PARAMETERS = "parameters"
-"""Entry of a manifest's `provenance`: the parameters as a user wrote them."""
+"""Entry of a manifest's `provenance`: the parameters as written by the user."""
 WORK = ".work"
-"""Name of the folder beside the artefacts that holds their work folders."""
+"""Name of the folder next to artefacts that holds their work folders."""
 GITIGNORE = ".gitignore"
-"""Name of a file that DVC writes beside artefacts."""
+"""Name of a file that DVC writes next to artefacts."""
 _OLD = ".old"
 _LIBRARIES = ("numpy", "pyarrow", "torch", "sentence_transformers", "openvino", "faiss", "numba")
-"""Libraries whose versions a manifest records, if the process that collected the files had them loaded."""
-# torch's writer reports the position in the archive and drops the reason of the system.
+"""Libraries that a manifest records with their versions, if the building process has loaded them."""
+# torch's writer reports the position in the archive instead of the system's error.
 _FULL_DISK = (*map(os.strerror, FULL), "PytorchStreamWriter failed", "inline_container.cc")
-_PATIENCE = 1.0  # seconds of waiting before a note is shown
+_PATIENCE = 1.0  # seconds of waiting for a lock before a note is shown
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What an artefact is and how its files are written.
+    """Identity of an artefact, and the function that writes its files.
 
-    `config`: returns the parameters that can change a value. `inputs`: the identities of the inputs, or functions
-        that return them. Both raise MissingError where they need something that is absent. A function with a method
-        `check_bytes` is another artefact, whose bytes are compared before they are read.
-    `fill`: writes the files through a `Work`. A later call resumes, since finished files are kept.
+    `config`: returns the parameters that can change a value. `inputs`: identities of the inputs, or functions that
+        return them. Both raise MissingError if something is absent. A function with a method `check_bytes` stands for
+        another artefact; its files are verified before they are read.
+    `fill`: writes the files through a `Work`. A later call resumes, because finished files are kept.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class Recipe:
     _spec: list[Spec] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def spec(self) -> Spec:
-        """Return the identity of the artefact. The first call reads and hashes the inputs."""
+        """Return the spec of the artefact. The first call reads and hashes the inputs."""
         if not self._spec:
             inputs = {name: self.identity_of(name) for name in self.inputs}
             self._spec.append(Spec(self.kind, self.name, self.config(), inputs))
@@ -74,7 +74,7 @@ class Recipe:
         return value if isinstance(value, str) else value()
 
     def check_inputs(self) -> None:
-        """Raise if a file of an artefact among the inputs is changed: what is made of it would pass as right."""
+        """Raise if a file of an input artefact was changed, because the error would not be visible in the result."""
         for value in self.inputs.values():
             getattr(value, "check_bytes", lambda: None)()
 
@@ -87,36 +87,36 @@ def build(
     replacing: Callable[[Manifest], None] = lambda _: None,
     record: Mapping[str, Any] | None = None,
 ) -> tuple[Manifest, bool]:
-    """Build an artefact unless it exists already; of an artefact that exists, no file but its manifest is read.
+    """Build an artefact unless it exists. Of an existing artefact, only the manifest is read.
 
-    `out`: folder of the artefact. It is replaced only when the new artefact is complete. `again`: whether to build an
-    artefact again that is up to date. `replacing`: takes the manifest of the artefact that will be replaced. `record`:
-    entries of the manifest's `provenance`. Returns `built`: False if the artefact existed
-    already with the same fingerprint.
+    `out`: folder of the artefact, replaced only when the new artefact is complete. `again`: takes the manifest of an
+    artefact that is up to date, and returns whether to rebuild it. `replacing`: called with the manifest of an artefact
+    that will be replaced. `record`: entries of the manifest's `provenance`. Returns the manifest, and whether the
+    artefact was built.
     """
     spec = recipe.spec()
     folder = work_folder(out, spec.fingerprint)
     leftovers = folder, folder.with_name(folder.name + _OLD)
     try:
-        # A complete artefact needs no lock, so that readers of a read-only folder never write.
+        # A complete artefact is returned without a lock, because its folder may be read-only.
         current = current_manifest(out, spec, again)
         if current and not any(map(Path.exists, leftovers)):
             return current, False
         if not current:
-            # A refused folder must stay untouched, so this comes before a lock file is made beside it.
+            # Before a lock file is created, because a rejected folder must not be changed.
             check_place(out, spec, replacing)
         with exclusive(out, folder.parent, progress):
-            # Another run may have built the artefact while this one waited for the lock, or was killed at its end.
+            # Another run may have built the artefact meanwhile, or was killed before it removed its work folders.
             if current := current_manifest(out, spec, again):
                 for path in leftovers:
                     _remove(path)
                 return current, False
-            # A work folder with a manifest is complete: the run that filled it was killed before it was moved.
+            # A work folder with a manifest is complete: an earlier run was killed before the move.
             current = current_manifest(folder, spec) or _fill(folder, recipe, record)
-            # The work may have taken hours, and `out` may hold other files by now.
+            # Checked again, because the work may have taken hours.
             check_place(out, spec)
             _move(folder, current, out)
-            # Unfinished work under other parameters or inputs is given up after a build only.
+            # Only after a build, unfinished work with other parameters or inputs is deleted.
             for pattern in (name := f"{glob.escape(out.name)}-{'[0-9a-f]' * 16}", name + _OLD):
                 for path in folder.parent.glob(pattern):
                     _remove(path)
@@ -126,7 +126,7 @@ def build(
 
 
 def current_manifest(out: Path, spec: Spec, again: Callable[[Manifest], bool] = lambda _: False) -> Manifest | None:
-    """Return the manifest of the artefact of a spec if it is complete, judged by names and sizes of its files."""
+    """Return the manifest if `out` is a complete artefact of the spec, otherwise None. Compares names and sizes."""
     with suppress(OSError, MissingError, CheckError):
         manifest = open_artefact(out, spec.kind)
         if manifest.fingerprint == spec.fingerprint and not again(manifest):
@@ -141,7 +141,7 @@ def work_folder(out: Path, fingerprint: str) -> Path:
 
 @contextmanager
 def exclusive(out: Path, folder: Path, progress: Progress = SILENT) -> Iterator[None]:
-    """Hold the lock of an artefact, a file in `folder`, inside a `with` block."""
+    """Hold the lock of an artefact, a file in `folder`, during a `with` block."""
     from filelock import FileLock, Timeout
 
     make_folder(folder)
@@ -163,7 +163,7 @@ def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any] | None) -> Man
     try:
         recipe.fill(work)
     except Exception as error:
-        # torch and safetensors raise errors of their own, and only the text says why the write failed.
+        # torch and safetensors raise their own errors, and only the message contains the reason.
         if not isinstance(error, OSError | RelabelError) and any(sign in str(error) for sign in _FULL_DISK):
             raise OSError(ENOSPC, os.strerror(ENOSPC)) from error
         raise
@@ -171,7 +171,7 @@ def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any] | None) -> Man
     machine = {"python": sys.version, "platform": sys.platform, "cpus": os.cpu_count()}
     seconds = round(time.monotonic() - started, 3)
     provenance = {**work.provenance, "seconds": seconds, "libraries": versions, "machine": machine}
-    # The seconds are those of the last process only.
+    # Then `seconds` is the time of the last process only.
     provenance |= {"resumed": True} if resumed else {}
     metadata, files = work.metadata, work.entries()
     manifest = Manifest(spec.kind, spec.name, spec.fingerprint, spec.config, spec.inputs, metadata, provenance, files)
@@ -180,12 +180,12 @@ def _fill(folder: Path, recipe: Recipe, record: Mapping[str, Any] | None) -> Man
 
 
 def _move(folder: Path, manifest: Manifest, out: Path) -> None:
-    """Replace `out` by the complete work folder, without the files that are not part of the artefact."""
+    """Replace `out` by the complete work folder. Files that are not part of the artefact are deleted."""
     for path in foreign_files(folder, manifest.files):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-        # Without this, a power cut could bring back a name, which would then lie in the finished artefact.
+        # Otherwise a power cut could restore the file inside the finished artefact.
         sync_folder(path.parent)
-    # Two renames: for an instant `out` is absent, and never incomplete.
+    # Between the two renames, `out` is absent for an instant, but never incomplete.
     old = folder.with_name(folder.name + _OLD)
     if out.exists():
         _remove(old)
@@ -196,7 +196,7 @@ def _move(folder: Path, manifest: Manifest, out: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder. Of a link only the link is removed."""
+    """Remove a folder, or only the link if it is a symbolic link."""
     if folder.is_symlink():
         folder.unlink()
     else:
@@ -204,9 +204,9 @@ def _remove(folder: Path) -> None:
 
 
 def foreign_files(folder: Path, files: Collection[str]) -> Iterator[Path]:
-    """Yield the paths in an artefact's folder that are not its files, sorted; a folder without any of them once.
+    """Yield the sorted paths in a folder that do not belong to its artefact; of foreign folders, only the folder.
 
-    DVC's own file is none of them.
+    Files written by DVC are ignored.
     """
     expected = {folder / name for name in files} | {folder / MANIFEST}
     inside = {parent for path in expected for parent in path.parents}
@@ -216,25 +216,25 @@ def foreign_files(folder: Path, files: Collection[str]) -> Iterator[Path]:
 
 
 def check_place(out: Path, spec: Spec, replacing: Callable[[Manifest], None] = lambda _: None) -> None:
-    """Raise if a folder holds anything but an older artefact of the same kind and name, which may be replaced.
+    """Raise unless a folder is absent, empty or an older artefact of the same kind and name.
 
-    The name of a model is not compared: it describes how the model was made, and the folder is the user's choice.
+    The names of models are not compared: they are descriptions, and the user chooses the folder.
 
     `replacing`: see `build`.
     """
-    move_away = "Choose another name or folder, or move this one away."
+    move_away = "Choose another name or folder, or move this one."
     if out.name in ("", ".."):
-        raise UsageError(f"{str(out)!r} cannot be the folder of an artefact", todo="Give the folder a name of its own.")
+        raise UsageError(f"{str(out)!r} cannot be the folder of an artefact", hint="Use a path that ends with a name.")
     if not os.path.lexists(out) or (out.is_dir() and not any(out.iterdir())):
         return
     try:
         manifest = read_manifest(out)
     except (MissingError, CheckError) as error:
-        raise CheckError(f"found something else ({error.problem})", where=str(out), todo=move_away) from error
+        raise CheckError(f"found something else ({error.problem})", where=str(out), hint=move_away) from error
     if manifest.kind != spec.kind or (spec.kind not in MODELS and manifest.name != spec.name):
-        message = f"found {manifest.kind} {manifest.name}, where only an older {spec.kind} {spec.name} may be replaced"
-        raise CheckError(message, where=str(out), todo=move_away)
+        message = f"found {manifest.kind} {manifest.name}; only an older {spec.kind} {spec.name} would be replaced"
+        raise CheckError(message, where=str(out), hint=move_away)
     for path in foreign_files(out, manifest.files):
-        message = f"found {path.relative_to(out)}, which relabel did not write, in a folder that is to be replaced"
-        raise CheckError(message, where=str(out), todo=f"Move {path} away, and run again.")
+        message = f"cannot replace the folder: {path.relative_to(out)} was not written by relabel"
+        raise CheckError(message, where=str(out), hint=f"Move {path} and run again.")
     replacing(manifest)

@@ -1,8 +1,8 @@
-"""Execution of steps in other processes: local ones, Dask's workers, or those of any job system, by shares.
+"""Execution of steps in other processes: local workers, Dask workers, or shares for any job system.
 
-Other processes do not receive tasks. They prepare the same job from the same arguments, check that it has the same
-fingerprint, request its steps from the same work folder, and make the files that they are told by name. A worker opens
-corpus and model once. A worker that is killed loses the file that it was making; a rerun goes on.
+Workers receive the names of files, not tasks. A worker prepares the same job from the same arguments, checks its
+fingerprint, requests its steps from the same work folder, and writes the named file. It opens corpus and model once. If
+it is killed, the file that it was writing is lost; the next run writes it again.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from relabel.store.manifest import Spec
 from relabel.store.workdir import Step, Steps, Task, Work, make_step
 
 AGAIN = "Run it again; finished files are kept."
-_CONNECT = 20.0  # seconds to wait for a scheduler
-_PATIENCE = 60.0  # seconds to wait for its first worker, and for a file to become visible
+_CONNECT = 20.0  # timeout in seconds for connecting to a scheduler
+_PATIENCE = 60.0  # timeout in seconds for the first worker, and for a file to become visible
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # read when numerical libraries are loaded
 
 
 @dataclass(frozen=True)
 class Call:
-    """How another process prepares a job, and the work folder.
+    """Instructions for a worker to prepare a job.
 
-    `prepare`: returns the identity of the artefact and the steps of the work; can be pickled.
-    `run`: differs between the runs that one worker serves, so that a retry does not meet a model that failed.
+    `prepare`: returns the spec of the artefact and its steps; can be pickled. `folder`: the work folder.
+    `run`: unique id of the run. After a retry, a worker does not reuse a model that failed.
     """
 
     prepare: Callable[[Runtime], tuple[Spec, Callable[[Work], Steps]]]
@@ -47,7 +47,7 @@ class Call:
 
 
 def make_elsewhere(steps: Steps, work: Work, call: Call, runtime: Runtime) -> None:
-    """Make the missing files of steps in local processes, or by the workers of a Dask scheduler."""
+    """Write the missing files of all steps in local processes or with the workers of a Dask scheduler."""
     if runtime.scheduler is not None:
         where, workers = runtime.scheduler, _cluster(runtime.scheduler)
     else:
@@ -56,18 +56,18 @@ def make_elsewhere(steps: Steps, work: Work, call: Call, runtime: Runtime) -> No
         try:
             for step in steps:
                 _run(pool, partial(make_file, call, runtime.of_worker()), runtime, step, work)
-        # By name: Dask is not imported for its KilledWorker.
+        # Compared by name, to avoid importing Dask for its KilledWorker.
         except Exception as error:
             if type(error).__name__ not in ("BrokenProcessPool", "KilledWorker"):
                 raise
-            problem = "a worker process has ended; too little memory is the common reason"
-            raise PartialError(problem, where=where, todo=AGAIN) from error
+            problem = "a worker process was killed, probably because the memory was exhausted"
+            raise PartialError(problem, where=where, hint=AGAIN) from error
 
 
 def make_share(steps: Steps, work: Work, share: tuple[int, int], runtime: Runtime) -> None:
-    """Make every n-th file of each step: those of share i of n, counted from 1.
+    """Write every n-th file of each step: the files of share i of n, counted from 1.
 
-    Raises PartialError where a step needs files of other shares, which are not all there.
+    Raises PartialError if a step needs files of other shares that do not exist yet.
     """
     index, count = share
     for step in steps:
@@ -76,51 +76,51 @@ def make_share(steps: Steps, work: Work, share: tuple[int, int], runtime: Runtim
             return
         if missing := step.missing(work):
             problem = f"{len(missing):,} of {len(step.tasks):,} files are missing, first {missing[0].file}"
-            raise PartialError(problem, where=step.title, todo="Run it again when the other shares have made them.")
+            raise PartialError(problem, where=step.title, hint="Run it again after the other shares have finished.")
 
 
 _prepared: dict[str, tuple[dict[str, Task], Steps, Work]] = {}  # by run
-_lock = threading.Lock()  # one task at a time: it uses all threads and memory of the worker
+_lock = threading.Lock()  # one task at a time, because a task uses all threads and memory of the worker
 
 
 def make_file(call: Call, runtime: Runtime, file: str) -> None:
-    """Make one file, in a worker."""
+    """Write one file in a worker."""
     with _lock:
-        known = _prepared.pop(call.run, None)
-        # A model of the artefact before it is no longer needed.
+        prepared = _prepared.pop(call.run, None)
+        # Free the model of the previous artefact.
         _prepared.clear()
-        tasks, steps, work = known or _prepare(call, runtime)
+        tasks, steps, work = prepared or _prepare(call, runtime)
         while file not in tasks:
             tasks.update((task.file, task) for task in next(steps).tasks)
-        # Not before: a generator that has raised yields no more steps, and the next attempt prepares the job again.
+        # Stored only now: a generator that raised yields no more steps, so a retry must prepare the job again.
         _prepared[call.run] = tasks, steps, work
         work.file(file, tasks[file].write)
 
 
 def _prepare(call: Call, runtime: Runtime) -> tuple[dict[str, Task], Steps, Work]:
-    """Prepare a job in a worker, with no task known yet."""
+    """Prepare a job in a worker: an empty dict for its tasks, its steps and its work folder."""
     if not call.folder.is_dir():
-        todo = "All workers need the same files under the same path; use --workers on one machine."
-        raise MissingError("a worker does not see the work folder", where=str(call.folder), todo=todo)
+        hint = "All workers need the same files under the same path; use --workers on one machine."
+        raise MissingError("a worker cannot find the work folder", where=str(call.folder), hint=hint)
     spec, steps = call.prepare(runtime)
     if spec.fingerprint != call.fingerprint:
-        problem = f"a worker would make another {spec.kind} {spec.name}"
-        todo = "All workers need the same version of relabel, captions, files and models."
-        raise CheckError(problem, where=str(call.folder), todo=todo)
+        problem = f"a worker would build {spec.kind} {spec.name} with a different fingerprint"
+        hint = "All workers need the same version of relabel, captions, files and models."
+        raise CheckError(problem, where=str(call.folder), hint=hint)
     work = Work(call.folder)
     return {}, steps(work), work
 
 
 @contextmanager
 def _processes(runtime: Runtime) -> Iterator[Executor]:
-    """Yield local processes, which share the GPUs."""
+    """Yield a pool of local processes that share the GPUs."""
     context, count = get_context("spawn"), runtime.workers
     devices: Any = context.SimpleQueue()
     names = gpus() if runtime.device != "cpu" else [""]
     for i in range(count):
         devices.put(names[i % len(names)])
     before = {name: os.environ.get(name) for name in _THREADS}
-    # Libraries read the number of threads when a worker is started, so its environment comes from here.
+    # Libraries read the number of threads when a worker starts. It inherits the environment of this process.
     os.environ.update(dict.fromkeys(_THREADS, str(runtime.of_worker().threads)))
     try:
         with ProcessPoolExecutor(count, context, initializer=_start, initargs=(devices,)) as pool:
@@ -131,7 +131,7 @@ def _processes(runtime: Runtime) -> Iterator[Executor]:
 
 
 def _start(devices: Any) -> None:
-    """Prepare a worker process: its GPU, and its end."""
+    """Initialize a worker process: set its GPU and its signal handling."""
     os.environ["CUDA_VISIBLE_DEVICES"] = devices.get()
     start_worker()
 
@@ -139,7 +139,7 @@ def _start(devices: Any) -> None:
 def start_worker() -> None:
     """Let Ctrl-C end this child process of `multiprocessing` without a traceback, and end it with its parent.
 
-    A worker of a pool whose parent was killed would wait for work for ever otherwise, and keep its memory.
+    Without this, a worker whose parent process was killed would wait forever and keep its memory.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -147,32 +147,32 @@ def start_worker() -> None:
 
         def wait() -> None:
             parent.join()
-            os._exit(1)  # from a thread, sys.exit ends only the thread
+            os._exit(1)  # sys.exit in a thread would end only the thread
 
         threading.Thread(target=wait, daemon=True).start()
 
 
 @contextmanager
 def _cluster(address: str) -> Iterator[Executor]:
-    """Yield the workers of a Dask scheduler, which share files and have their own threads and memory."""
+    """Yield the workers of a Dask scheduler. They share files, but have their own threads and memory."""
     from distributed import Client
 
     try:
         client = Client(address, set_as_default=False, timeout=_CONNECT)
         client.wait_for_workers(1, _PATIENCE)
     except (OSError, TimeoutError, ValueError, RuntimeError) as error:
-        todo = "Start `dask scheduler`, and workers with `dask worker ADDRESS`."
-        raise MissingError(f"no Dask scheduler with workers answers ({error})", where=address, todo=todo) from error
+        hint = "Start `dask scheduler`, and workers with `dask worker ADDRESS`."
+        raise MissingError(f"no Dask scheduler with workers responds ({error})", where=address, hint=hint) from error
     with client:
         yield client.get_executor(pure=False, retries=3)
 
 
 def _run(pool: Executor, make: Callable[[str], None], runtime: Runtime, step: Step, work: Work) -> None:
-    """Make the missing files of a step in other processes."""
+    """Write the missing files of a step in other processes."""
     waiting = step.missing(work)
     with runtime.progress.bar(step.title, step.size, step.unit) as bar:
         bar.advance(step.size - sum(task.size for task in waiting))
-        # Workers start here, with Ctrl-C blocked until they are ready: this process alone answers it.
+        # Workers start here. Ctrl-C is blocked until they are ready; then only this process handles it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             futures = {pool.submit(make, task.file): task for task in waiting}
@@ -185,17 +185,17 @@ def _run(pool: Executor, make: Callable[[str], None], runtime: Runtime, step: St
         finally:
             for future in futures:
                 future.cancel()
-    # A network file system may show the files of other machines late.
+    # On a network file system, files of other machines may become visible with a delay.
     begun = time.monotonic()
     while missing := step.missing(work):
         if time.monotonic() - begun > _PATIENCE:
             problem = "written by a worker, but not visible to this process"
-            raise PartialError(problem, where=missing[0].file, todo=AGAIN)
+            raise PartialError(problem, where=missing[0].file, hint=AGAIN)
         time.sleep(0.5)
 
 
 def gpus() -> list[str]:
-    """Return the CUDA devices that this process may use, in the notation of CUDA_VISIBLE_DEVICES; "" for none."""
+    """Return the visible CUDA devices, as named in CUDA_VISIBLE_DEVICES; [""] if there is none."""
     import torch
 
     every = ",".join(map(str, range(torch.cuda.device_count())))

@@ -1,6 +1,6 @@
 """Durable files with reproducible bytes: written under a temporary name, fsync, rename, fsync of the folder.
 
-Plain Parquet files have a size that depends on the shape of the table only, so that it is known before the values are.
+Plain Parquet files have a size that only depends on the shape of the table, so it can be computed in advance.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ _durable = ContextVar("durable", default=True)
 
 
 def input_sha256(path: Path, compute: Callable[[Path], str] | None = None, name: str = "") -> str:
-    """Return the sha256 of a file that artefacts are made from, remembered between processes.
+    """Return the sha256 of an input file, cached between processes.
 
-    `compute`: returns another sha256 of the content, which `name` distinguishes.
+    The file is read again if its size or modification time has changed.
 
-    The file is read again if its size, or the time of its last change, is another.
+    `compute`: computes a different sha256 of the content, cached under `name`.
     """
     key = f"{path.absolute()} {name}".encode(errors="surrogateescape")
-    known = cache_folder("sha256") / hashlib.sha256(key).hexdigest()
+    record = cache_folder("sha256") / hashlib.sha256(key).hexdigest()
     with suppress(OSError, ValueError):
-        recorded, sha256 = known.read_text(encoding="ascii").rsplit(" ", 1)
+        recorded, sha256 = record.read_text(encoding="ascii").rsplit(" ", 1)
         if recorded == _state(path.stat()) and len(bytes.fromhex(sha256)) == 32:
             return sha256
     started = time.time()
-    # Changes through a map set the time of a file only once until they are written to the disk. Other programs may
-    # hold such a map (`np.memmap`). Some file systems that are only read cannot do this.
+    # Changes through a memory map of another program (`np.memmap`) update the modification time only once until they
+    # are written to the disk, so write them now. Some read-only file systems do not support fsync.
     with suppress(OSError), path.open("rb") as handle:
         os.fsync(handle.fileno())
     now = path.stat()
     sha256 = (compute or sha256_file)(path)
-    # A file that is still written may change once more within one tick of the clock of its file system.
+    # Recently written files are not cached: they may change again within one tick of the file system's clock.
     if started - max(now.st_mtime, now.st_ctime) > _SETTLED and not _is_in_memory(path):
         with suppress(OSError):
-            write_text(known, f"{_state(now)} {sha256}")
+            write_text(record, f"{_state(now)} {sha256}")
     return sha256
 
 
 def cache_folder(name: str) -> Path:
-    """Return a folder of the user's cache; what it holds can be computed again."""
+    """Return a folder in the user's cache. Its content can be deleted and is then computed again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "relabel" / name
 
 
@@ -62,7 +62,7 @@ def _state(now: os.stat_result) -> str:
 
 
 def _is_in_memory(path: Path) -> bool:
-    """Return whether a file lies in memory, where changes through a map do not set its time."""
+    """Return whether a file is on a memory file system, where changes through a map do not update its time."""
     import psutil
 
     types = {mounted.mountpoint: mounted.fstype for mounted in psutil.disk_partitions(all=True)}
@@ -71,7 +71,7 @@ def _is_in_memory(path: Path) -> bool:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Make a folder that is removed at the end of a `with` block, in which files are not made durable."""
+    """Create a folder for a `with` block, removed at its end. Inside the block, files are written without fsync."""
     token = _durable.set(False)
     try:
         with TemporaryDirectory(prefix="relabel-") as folder:
@@ -86,7 +86,7 @@ def _sync(handle: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Sync a folder, to make the names of its files durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         _sync(handle)
@@ -95,9 +95,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its parents, each of them durable.
+    """Create a folder and its parents, and sync each of them.
 
-    A file survives a power cut only if the name of its folder does.
+    Otherwise a power cut could remove the folder of a durable file.
     """
     if not folder.is_dir():
         make_folder(folder.parent)
@@ -108,24 +108,24 @@ def make_folder(folder: Path) -> None:
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file completely or not at all.
 
-    After an error the temporary file is removed and `path` is unchanged. Temporary files that killed processes left of
-    the same file are removed as well.
+    After an error, the temporary file is removed and `path` is unchanged. Temporary files of the same file that killed
+    processes left are removed as well.
 
-    `write`: takes the path of the temporary file beside `path` and fills it. Its result is ignored.
+    `write`: writes to the given path of a temporary file in the same folder. Its result is ignored.
     """
     make_folder(path.parent)
-    # The name holds host and process, so that writers of one file never share a temporary file.
+    # The name includes host and process, so concurrent writers have different temporary files.
     start = f".{path.name}-{os.uname().nodename}-"
     for stale in path.parent.glob(f"{glob.escape(start)}*.part"):
         import psutil
 
-        # Processes of other machines cannot be checked, and a live one is still writing.
+        # A running process may still be writing. Processes of other hosts cannot be checked.
         if not psutil.pid_exists(int(stale.stem.removeprefix(start))):
             stale.unlink(missing_ok=True)
     temporary = path.with_name(f"{start}{os.getpid()}.part")
     try:
         write(temporary)
-        # The content must be durable before the name, or a power cut could leave an empty file under it.
+        # Sync the content before the rename, or a power cut could leave an empty file under the final name.
         with temporary.open("rb+") as handle:
             _sync(handle.fileno())
         temporary.replace(path)
@@ -143,7 +143,7 @@ def write_text(path: Path, text: str) -> None:
 def write_plain(sink: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
     """Write tables as the row groups of one Parquet file, without compression, dictionaries or statistics.
 
-    The size of the file then depends on the shape of the tables and on the length of their strings, never on numbers.
+    The size of the file then depends only on the shape of the tables and the lengths of their strings.
     """
     plain: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": False}
     with pq.ParquetWriter(sink, schema, version="2.6", data_page_version="1.0", **plain) as writer:

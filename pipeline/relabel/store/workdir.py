@@ -1,10 +1,10 @@
-"""Work folders, in which an artefact grows file by file, and the work on it, cut into steps of tasks.
+"""Work folders, in which an artefact is built file by file, and the steps and tasks of this work.
 
-A file is written under a temporary name, made durable and renamed. It has its name only if it is complete, so its
-existence is the record that it is done: a later run makes the files that are missing.
+A file is written under a temporary name, synced and renamed. If it exists, it is complete, so a resumed run only writes
+the missing files.
 
-A task makes one file, can run in any process, and waits for no other task of its step. A step begins when the step
-before it is complete, so its tasks may read what earlier steps wrote.
+A task writes one file, can run in any process, and is independent of the other tasks of its step. A step starts when
+the previous step is complete, so its tasks can read the files of earlier steps.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from relabel_train.files import sha256_file
 
 @dataclass
 class Work:
-    """A folder in which an artefact grows.
+    """A folder in which an artefact is built.
 
-    `metadata`, `provenance`: entries of the manifest to write.
-    `excluded`: names of files that are not part of the artefact. They are removed after the manifest is written, so
-        metadata that were computed from them survive a kill.
-    `prefix`: begins the names of all files that `file` writes.
+    `metadata`, `provenance`: entries of the manifest.
+    `excluded`: names of files that are not part of the artefact. They are removed only after the manifest is written,
+        because metadata may be computed from them.
+    `prefix`: prefix of the names of all files that `file` writes.
     """
 
     folder: Path
@@ -41,48 +41,49 @@ class Work:
     prefix: str = ""
 
     def warn(self, *texts: str) -> None:
-        """Add warnings to the metadata; what is known before the work on a step is said before it."""
+        """Add warnings to the metadata, as early as possible: before the step that they concern."""
         self.metadata.setdefault("warnings", []).extend(texts)
 
     def done(self, name: str) -> bool:
-        """Return whether a file is complete."""
+        """Return whether a file exists and is therefore complete."""
         return (self.folder / name).exists()
 
     def file(self, name: str, write: Callable[[Path], object]) -> None:
-        """Write a file, unless it is done already. `write` takes the path to fill."""
+        """Write a file unless it exists. `write`: writes to the given path."""
         if not self.done(self.prefix + name):
             write_atomic(self.folder / (self.prefix + name), write)
 
     def table(self, name: str, make: Callable[[], pa.Table], plain: bool = False) -> None:
-        """Compute a table and write it as Parquet, unless it is done already; `plain` as for `write_table`."""
+        """Compute a table and write it as Parquet unless it exists. `plain`: as for `write_table`."""
         self.file(name, partial(write_table, make, plain))
 
     def prefixed(self, prefix: str) -> Work:
-        """Return the same work, whose files have names with one more prefix."""
+        """Return the same work with `prefix` added to the names of files."""
         return replace(self, prefix=self.prefix + prefix)
 
     def subfolder(self, name: str) -> Work:
-        """Return the work on a folder inside this one, for files that are needed only to build the artefact."""
+        """Return the work in a subfolder, for files that are only needed to build the artefact."""
         return Work(self.folder / name, self.metadata, self.provenance)
 
     def entries(self) -> dict[str, FileEntry]:
-        """Return hash and size of the files of the artefact, by name."""
+        """Return the hash and size of each file of the artefact by name."""
         paths = {name: self.folder / name for name in self.names() if name not in self.excluded}
         return {name: FileEntry(sha256_file(path), path.stat().st_size) for name, path in paths.items()}
 
     def names(self) -> list[str]:
-        """Return the names of all complete files, also in subfolders (`fold-0/config.json`), sorted.
+        """Return the sorted names of all complete files, including those in subfolders (`fold-0/config.json`).
 
-        Names that begin with a dot are scratch: temporary files, checkpoints, spilled rows.
+        Names that begin with a dot are scratch: temporary files, checkpoints, spilled rows. A subfolder may hold a copy
+        of another artefact with its manifest.
         """
         paths = [path.relative_to(self.folder) for path in self.folder.rglob("*") if path.is_file()]
-        return sorted(p.as_posix() for p in paths if p.name != MANIFEST and not any(n[0] == "." for n in p.parts))
+        return sorted(p.as_posix() for p in paths if p != Path(MANIFEST) and not any(n[0] == "." for n in p.parts))
 
 
 def write_table(make: Callable[[], pa.Table], plain: bool, path: Path) -> None:
     """Compute a table and write it as Parquet.
 
-    `plain`: whether to write without compression (see `write_plain`), as for vectors, which hardly shrink.
+    `plain`: whether to write without compression (see `write_plain`), for example vectors, which hardly compress.
     """
     table = make()
     if plain:
@@ -92,20 +93,21 @@ def write_table(make: Callable[[], pa.Table], plain: bool, path: Path) -> None:
 
 
 def part_name(index: int, count: int) -> str:
-    """Return the name of a shard."""
+    """Return the file name of a shard."""
     return f"part-{index:05d}-of-{count:05d}.parquet"
 
 
 def part_ranges(rows: range, rows_per_shard: int) -> list[range]:
-    """Cut a range of rows into shards of fixed size. The last one may be smaller."""
+    """Split a range of rows into shards of fixed size. The last one may be smaller."""
     return [range(a, min(a + rows_per_shard, rows.stop)) for a in range(rows.start, rows.stop, rows_per_shard)]
 
 
 @dataclass(frozen=True)
 class Task:
-    """One file. `write` takes the path to fill; its bytes depend on parameters, inputs and earlier steps alone.
+    """The work of writing one file.
 
-    `size`: amount of work, in the unit of its step. `write` may report parts of it by `Progress.advance`.
+    `write`: writes to the given path. The bytes depend only on parameters, inputs and earlier steps.
+    `size`: amount of work, in the unit of the step. `write` may report progress with `Progress.advance`.
     """
 
     file: str
@@ -117,8 +119,8 @@ class Task:
 class Step:
     """Tasks that do not depend on each other.
 
-    `title`, `unit`: title of the progress bar, and the unit of the sizes ("captions").
-    `last`: True if no step follows this one.
+    `title`, `unit`: title of the progress bar, and unit of the sizes ("captions").
+    `last`: True if this is the last step.
     """
 
     title: str
@@ -128,30 +130,30 @@ class Step:
 
     @property
     def size(self) -> int:
-        """Work of all tasks."""
+        """Total size of all tasks."""
         return sum(task.size for task in self.tasks)
 
     def missing(self, work: Work) -> list[Task]:
-        """Return the tasks that are not done."""
+        """Return the tasks with missing files."""
         return [task for task in self.tasks if not work.done(task.file)]
 
 
 Steps = Iterator[Step]
-"""Steps in order, each requested when the one before it is complete. After the last one, the generator sets the
-metadata of the work folder, and the names of files that are not part of the artefact, in the main process alone."""
+"""Steps in order. Each one is requested when the previous one is complete. After the last one, the generator sets
+`metadata` and `excluded` of the work, only in the main process."""
 
 
 def table_task(file: str, make: Callable[[], pa.Table], size: int = 1, plain: bool = False) -> Task:
-    """Return the task of a Parquet file; `plain` as for `write_table`."""
+    """Return the task of writing a Parquet file. `plain`: as for `write_table`."""
     return Task(file, partial(write_table, make, plain), size)
 
 
 def make_step(step: Step, work: Work, progress: Progress) -> None:
-    """Make the files of a step that are missing, in this process."""
+    """Write the missing files of a step in this process."""
     with progress.bar(step.title, step.size, step.unit) as bar:
         done = 0
         for task in step.tasks:
             work.file(task.file, task.write)
             done += task.size
-            # Finished files count in full, and so does work that a task did not report.
+            # Complete the bar for files that existed and for work that a task did not report.
             bar.reach(done)

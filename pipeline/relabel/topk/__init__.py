@@ -1,1 +1,1 @@
-"""Exact top-k search over arrays of vectors; see docs/internals/exact-search.md."""
+"""Exact top-k search over arrays of vectors (docs/internals/exact-search.md)."""

@@ -1,11 +1,11 @@
-"""Search of some queries among all candidates, one slab of candidates at a time.
+"""Search of given queries among all candidates, one slab of candidates at a time.
 
-It serves searches with few queries, and sets whose pooled score belongs to no single vector.
+Used if there are few queries, or if the pooled score of a set is not the score of a single vector.
 
-A GPU prefilters, and the processor scores exactly. For each query the GPU picks more of the best low-precision scores
-than are asked for. If the last one is so low that no other candidate can be among the best, the picked ones are scored
-exactly. The few other queries (zero vectors, or many candidates with equal scores) are searched by the processor. A GPU
-therefore changes no result.
+With a GPU, the GPU prefilters and the CPU scores exactly. For each query the GPU selects more candidates than
+requested, by low-precision score. If the score of the last one is so low that no other candidate can be among the best,
+the CPU scores the selected candidates. It searches for the few other queries (zero vectors, or many candidates with
+equal scores) itself. Results therefore do not depend on the GPU.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from relabel.topk.blocking import buffer_bytes, buffer_capacity
 from relabel.topk.exact_scores import CODES, Sets, score_pairs
 from relabel.topk.merge import TopK, topk_bytes
 from relabel.topk.scan import Side, Slabs, finish, make_side, raise_floors, scan_tiles, set_limits, write_best
-from relabel.topk.screen import Screen, Screened, fastest_screen, screen
+from relabel.topk.screen import LowPrecision, Screen, fastest_screen, screen
 
 F4 = NDArray[np.float32]
 F8 = NDArray[np.float64]
@@ -34,22 +34,22 @@ I8 = NDArray[np.int64]
 _FIXED_BYTES = 24 << 20  # estimate of tiles and temporary arrays
 _MIN_SLAB = 1024  # candidates
 _QUERIES = 2048  # per product
-_CANDIDATES = 1 << 16  # per slab: the scores of 2048 queries are half a GiB
-_EXTRA = 64  # candidates picked beyond twice the results
+_CANDIDATES = 1 << 16  # per slab: the scores of 2048 queries take half a GiB
+_EXTRA = 64  # candidates selected in addition to twice the results
 
 
 @dataclass(eq=False)
 class QuerySearch:
     """Exact search for the best candidates of any sets.
 
-    The mean of dot products is the dot product of the mean, so the mean vector of a set prefilters for `mean`, and the
-    first vector for `first`.
+    A set is prefiltered by its mean vector with pooling `mean`, because the mean of dot products is the dot product
+    with the mean. With pooling `first`, it is prefiltered by its first vector.
 
     `vectors`: (N, D) float32.
-    `positions`: (C,) int64; positions of the candidates in `vectors`, ascending, all of them finite. The number of a
-        candidate is its index in this array.
+    `positions`: (C,) int64; ascending positions of the candidates in `vectors`. Their vectors are finite. The number of
+        a candidate is its index in this array.
     `keep`: results per query.
-    `kind`: changes the speed and no result; the fastest screen on this machine by default.
+    `kind`: precision of the screen; by default, the fastest on this machine. It does not change the result.
     """
 
     vectors: F4
@@ -61,13 +61,13 @@ class QuerySearch:
 
     @property
     def batch_sets(self) -> int:
-        """Sets that are searched together, in half of the memory."""
+        """Number of sets per batch; a batch takes half of the memory."""
         capacity = buffer_capacity(self.keep, len(self.positions))
         each = buffer_bytes(capacity) + topk_bytes(self.keep) + 12 * self.vectors.shape[1]
         return int(max(1, (self.runtime.memory - _FIXED_BYTES) // 2 // each))
 
     def search(self, sets: References) -> TopK:
-        """Find the best candidates of q sets of positions in `vectors`, all of them finite."""
+        """Find the best candidates of q sets of positions of finite vectors."""
         threads, count = self.runtime.threads, len(self.positions)
         lists = TopK.empty(len(sets), self.keep)
         for a in range(0, len(sets), self.batch_sets):
@@ -81,30 +81,30 @@ class QuerySearch:
         return lists
 
     def prepare(self, sets: References, capacity: int) -> Side:
-        """Prepare sets of positions, each screened by its mean, with buffers of some candidates."""
+        """Prepare sets as queries with buffers of `capacity` candidates. Sets are screened by their mean vectors."""
         vectors, norm = np.empty((len(sets), self.vectors.shape[1])), np.empty(len(sets))
         sizes = np.diff(sets.indptr) if self.pooling == "mean" else np.ones(len(sets), np.int64)
         members = np.asarray(sets.rows, np.int64)
         _mean_vectors(self.vectors, sets.indptr[:-1], sizes, members, vectors, norm)
-        # The exact score of a set is a sum over all its vectors, so its float64 error follows from their mean norm,
-        # which may exceed the norm of the mean.
+        # The exact score of a set sums over all its vectors. Its float64 error is bounded by their mean norm, and the
+        # norm of the mean can be smaller.
         held = screen(vectors, self._kind)._replace(norm=norm * (1 + 1e-9))
         exact = Sets(self.vectors, sets.indptr, members, CODES[self.pooling])
         return make_side(held, exact, np.full(len(sets), -np.inf), capacity)
 
     def _slabs(self) -> Slabs:
-        """Return the candidates in ranges that fit into a quarter of the memory."""
+        """Return the candidates in slabs that fit into a quarter of the memory."""
         fit = max(_MIN_SLAB, (self.runtime.memory - _FIXED_BYTES) // 4 // (8 * self.vectors.shape[1] + 24))
         return ((start, self._slab(start, fit)) for start in range(0, len(self.positions), fit))
 
     @cached_property
     def _slab(self) -> Callable[[int, int], Side]:
-        """Function that prepares the candidates from a number on; a single slab is prepared once."""
+        """Function that prepares a slab of candidates from its first number; the last slab is cached."""
 
         def prepare(start: int, size: int) -> Side:
             positions = self.positions[start : start + size]
             held = screen(self.vectors, self._kind, positions)
-            # Candidates have no lists.
+            # Candidates need no lists: an infinite floor, and buffers of size 0.
             return make_side(held, Sets.single(self.vectors, positions), np.full(len(positions), np.inf), 0)
 
         return lru_cache(1)(prepare)
@@ -121,7 +121,7 @@ def _mean_vectors(vectors: F4, starts: I8, sizes: I8, members: I8, out: F8, norm
         out[i] = 0.0
         total = 0.0
         for r in range(starts[i], starts[i] + sizes[i]):
-            # One pass sums the vector and its squares, both in float64.
+            # Sum the components and their squares in one pass, both in float64.
             squares = 0.0
             for d in range(out.shape[1]):
                 x = np.float64(vectors[members[r], d])
@@ -134,17 +134,17 @@ def _mean_vectors(vectors: F4, starts: I8, sizes: I8, members: I8, out: F8, norm
 
 @dataclass(eq=False)
 class GpuSearch:
-    """Exact search for the best candidates of any sets on a GPU; see QuerySearch.
+    """Exact search for the best candidates of any sets on a GPU, otherwise as QuerySearch.
 
-    `processor`: the same search, screened in float32; it takes the queries that the GPU leaves undecided.
-    `device`: a torch device; "cpu" computes the same, for tests.
+    `processor`: the same search on the CPU, screened in float32, for queries that the GPU cannot decide.
+    `device`: a torch device. "cpu" gives the same results and is used in tests.
     """
 
     processor: QuerySearch
     device: str
 
     def search(self, sets: References) -> TopK:
-        """Find the best candidates of q sets of positions, all of them finite."""
+        """Find the best candidates of q sets of positions of finite vectors."""
         lists = TopK.empty(len(sets), self.processor.keep)
         for a in range(0, len(sets), _QUERIES):
             rows = np.arange(a, min(a + _QUERIES, len(sets)))
@@ -156,31 +156,31 @@ class GpuSearch:
         return lists
 
     def _search(self, sets: References) -> tuple[TopK, NDArray[np.bool_]]:
-        """Return the lists of q sets and a mask of the queries that are decided, (q,) bool."""
+        """Return the lists of q sets, and a mask of the queries for which they are exact, (q,) bool."""
         search = self.processor
         keep, count, queries = search.keep, len(search.positions), search.prepare(sets, self._count)
         set_limits(queries, self._largest)
         values, numbers = self._pick(queries.vectors.values)
-        # The exact k-th best is at least values[k - 1] - slack. A candidate below values[k - 1] - 2 * slack has an
-        # exact score below that, and cannot be among the best.
+        # The exact k-th best score is at least values[k - 1] - slack. A candidate below values[k - 1] - 2 * slack has
+        # an exact score below this bound and cannot be among the best.
         lowest = values[:, keep - 1].astype(np.float64) - 2 * queries.buffers.slack
-        # All candidates that were not picked score at most as high as the last one that was.
+        # The last selected score is an upper bound for all other candidates.
         decided: NDArray[np.bool_] = (values[:, -1] < lowest) | (values.shape[1] == count)
-        # Scores fall, so those to be scored exactly are at the beginning of each buffer.
-        chosen = (values >= lowest[:, None]) & decided[:, None]
-        candidates = search.positions[numbers[chosen]]
-        exact = score_pairs(search.vectors, sets.take(np.nonzero(chosen)[0]), candidates, search.pooling)
-        queries.buffers.numbers[:], queries.buffers.scores[chosen] = numbers, exact
-        queries.buffers.sizes[:] = chosen.sum(axis=1)
+        # Scores are in descending order, so the candidates to score are at the beginning of each buffer.
+        mask = (values >= lowest[:, None]) & decided[:, None]
+        candidates = search.positions[numbers[mask]]
+        exact = score_pairs(search.vectors, sets.take(np.nonzero(mask)[0]), candidates, search.pooling)
+        queries.buffers.numbers[:], queries.buffers.scores[mask] = numbers, exact
+        queries.buffers.sizes[:] = mask.sum(axis=1)
         return finish(queries, keep, range(count), search.runtime.threads), decided
 
     @property
     def _count(self) -> int:
-        """Candidates that are picked for each query."""
+        """Number of candidates selected per query."""
         return min(2 * self.processor.keep + _EXTRA, len(self.processor.positions))
 
     def _pick(self, queries: Any) -> tuple[F4, NDArray[np.int32]]:
-        """Return the best low-precision scores of each query, falling, and the numbers of their candidates."""
+        """Select candidates: their low-precision scores in descending order, and their numbers, (q, count) each."""
         import torch
 
         from relabel_train.tensors import full_float32
@@ -188,10 +188,10 @@ class GpuSearch:
         count, queries = self._count, queries.to(self.device)
         values = torch.empty((len(queries), 0), device=self.device)
         numbers = torch.empty((len(queries), 0), dtype=torch.int64, device=self.device)
-        # The bound of the error does not hold for TF32.
+        # The error bound does not hold for TF32.
         with full_float32():
             for first, slab in self._slabs():
-                # The best of all slabs are among the best of each.
+                # The best of all slabs are among the best of each slab.
                 best = torch.topk(torch.mm(queries, slab.T), min(count, len(slab)))
                 values, numbers = torch.cat([values, best.values], 1), torch.cat([numbers, best.indices + first], 1)
                 top = torch.topk(values, min(count, values.shape[1]))
@@ -199,14 +199,14 @@ class GpuSearch:
         return values.cpu().numpy(), numbers.cpu().numpy().astype(np.int32)
 
     def _slabs(self) -> Iterator[tuple[int, Any]]:
-        """Yield the candidates on the device, slab by slab, each with the number of its first candidate."""
+        """Yield slabs of candidates on the device, each with the number of its first candidate."""
         for first in range(0, len(self.processor.positions), _CANDIDATES):
             numbers = slice(first, first + _CANDIDATES)
             yield first, self._copy(numbers) if self._resident is None else self._resident[numbers]
 
     @cached_property
-    def _largest(self) -> Screened:
-        """The candidate with the largest norm, which bounds the error of all; float32 copies have none of their own."""
+    def _largest(self) -> LowPrecision:
+        """The candidate with the maximum norm. It bounds the error for all, as float32 copies are exact."""
         import torch
 
         norms = [torch.linalg.vector_norm(slab, dim=1, dtype=torch.float64) for _, slab in self._slabs()]
@@ -214,11 +214,11 @@ class GpuSearch:
 
     @cached_property
     def _resident(self) -> Any:
-        """All candidates on the device, if they take at most half of its free memory; else None."""
+        """All candidates on the device if they take at most half of its free memory, otherwise None."""
         import torch
 
         size = 4 * len(self.processor.positions) * self.processor.vectors.shape[1]
-        # The memory of device "cpu" holds the candidates already.
+        # On device "cpu", the candidates are in memory already.
         free = 0 if self.device == "cpu" else torch.cuda.mem_get_info(self.device)[0]
         return self._copy(slice(None)) if size <= free // 2 else None
 

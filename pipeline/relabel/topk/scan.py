@@ -1,11 +1,12 @@
-"""Scan of all pairs of queries and candidates: a screen of low-precision products, then exact scores.
+"""Scan of all pairs of queries and candidates: low-precision products as a screen, then exact scores.
 
-Each query has a floor, a lower bound of the exact score of its k-th best candidate. A pair is scored exactly if its
-low-precision product can stand for a score at the floor or above; the buffer of a query holds exact scores only. A full
-buffer is cut to its k best, by score and number, and its floor rises to the k-th. So no order of pairs, no number of
-threads and no size of a buffer changes the k best.
+The floor of a query is a lower bound on the exact score of its k-th best candidate. A pair is scored exactly if its
+low-precision product allows a score at or above the floor. The buffer of a query holds exact scores. If it is full, it
+is cut to the k best by score and number, and the floor rises to the k-th score. The result therefore does not depend on
+the order of pairs, the number of threads or the size of the buffers.
 
-First floors are guesses, a rank of a sample. A query whose k-th best does not reach its guess is searched again.
+Initial floors are guesses, quantiles of a sample of candidates. If the k-th best score of a query is below its guess,
+the query is searched again.
 """
 
 from __future__ import annotations
@@ -25,32 +26,32 @@ from relabel.core.numeric.threads import inner_threads, run_chunks
 from relabel.core.runtime import Advance, ignore_progress
 from relabel.topk.exact_scores import Sets, score
 from relabel.topk.merge import TopK
-from relabel.topk.screen import Screened, empty_tile, error_bound, multiply
+from relabel.topk.screen import LowPrecision, empty_tile, error_bound, multiply
 
 F4 = NDArray[np.float32]
 F8 = NDArray[np.float64]
 I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
 TILE_EDGE = 512
-_TILES_PER_RUN = 16  # consecutive tiles of one row of tiles that a thread takes
-_WORD = 64  # products that are compared with their limits before any is looked at alone
-_SAMPLE = 4096  # candidates of the sample that sets the first floors
+_TILES_PER_RUN = 16  # consecutive tiles of a row of tiles per work item of a thread
+_WORD = 64  # products that are compared with their limits together, before they are compared one by one
+_SAMPLE = 4096  # candidates in the sample for the initial floors
 
 Slabs = Iterable[tuple[int, "Side"]]
-"""The candidates, slab by slab, each with the number of its first candidate."""
+"""Slabs of candidates, each with the number of its first candidate."""
 
 
 class Buffers(NamedTuple):
     """Limits and best candidates of n queries.
 
-    A product x of query i and candidate j is screened out if
-    ``x < limit[i] * inverse[j] - slope[i] * error[j]``, where `inverse` and `error` are those of the candidate.
+    A product x of query i and candidate j is screened out if ``x < limit[i] * inverse[j] - slope[i] * error[j]``, with
+    `limit` and `slope` of the query's buffers, `inverse` and `error` of the candidate's.
 
     `inverse`: (n,) float32; 1 / scale. `error`: (n,) float32; norm of the error / scale.
     `slope`: (n,) float32; norm of the low-precision vector / scale.
     `slack`: (n,) float64; see `error_bound`.
-    `known`: (n,) float64; scores that `keep` candidates elsewhere reach; -inf where nothing is known.
-    `floor`: (n,) float64; lower bound of the k-th best exact score, or a guess of one; inf for a query without list.
+    `known`: (n,) float64; scores that `keep` candidates in other files reach, or -inf.
+    `floor`: (n,) float64; lower bound on the k-th best exact score, or a guess; inf for a query without list.
     `limit`: (n,) float32; (floor - slack) / scale.
     `numbers`, `scores`, `sizes`: (n, capacity) int32 and float64, (n,) int32; candidates with exact scores.
     """
@@ -69,9 +70,9 @@ class Buffers(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """Queries or candidates: their low-precision vectors, the operands of their exact scores, and their buffers."""
+    """Queries or candidates: low-precision vectors, sets of exact vectors, and buffers."""
 
-    vectors: Screened
+    vectors: LowPrecision
     sets: Sets
     buffers: Buffers
 
@@ -79,10 +80,10 @@ class Side:
         return len(self.buffers.floor)
 
 
-def make_side(vectors: Screened, sets: Sets, known: F8, capacity: int) -> Side:
+def make_side(vectors: LowPrecision, sets: Sets, known: F8, capacity: int) -> Side:
     """Prepare a side with empty buffers."""
     n, inverse = len(known), 1 / vectors.scale
-    # All scores of a zero vector are 0: its list needs no scan.
+    # All scores of a zero vector are 0, so it needs no scan.
     floor = np.where(vectors.norm > 0, known, np.inf)
     columns = (inverse, vectors.error * inverse, vectors.size * inverse)
     scales, errors, slopes = (column.astype(np.float32) for column in columns)
@@ -91,25 +92,25 @@ def make_side(vectors: Screened, sets: Sets, known: F8, capacity: int) -> Side:
     return Side(vectors, sets, Buffers(scales, errors, slopes, np.empty(n), known, floor, limit, *held))
 
 
-def set_limits(side: Side, candidates: Screened) -> None:
-    """Set the limits of a side for the products with some candidates, from its floors."""
+def set_limits(side: Side, candidates: LowPrecision) -> None:
+    """Compute the limits of a side from its floors, for products with the given candidates."""
     buffers, members = side.buffers, int(np.diff(side.sets.indptr).max(initial=1))
     buffers.slack[:] = error_bound(side.vectors, candidates, side.sets.vectors.shape[1] + members)
     buffers.limit[:] = (buffers.floor - buffers.slack) * buffers.inverse
 
 
 def count_products(m: int, n: int, itself: bool) -> int:
-    """Return the number of pairs of m queries and n candidates, or of m queries among themselves."""
+    """Return the number of pairs of m queries and n candidates, or of unordered pairs of m queries if `itself`."""
     return m * (m + 1) // 2 if itself else m * n
 
 
 def scan_tiles(
     left: Side, right: Side, both: bool, first: int, keep: int, threads: int, advance: Advance = ignore_progress
 ) -> None:
-    """Fill the buffers of `left` with candidates of `right` and, if `both`, the other way round.
+    """Fill the buffers of `left` with candidates of `right` and, if `both`, vice versa.
 
-    A side that is scanned against itself, `left is right`, takes only the tiles on and above the diagonal. `first`:
-    number of the first candidate of `right`. `advance`: called with the number of further products.
+    If `left is right`, only the tiles on and above the diagonal are computed. `first`: number of the first candidate of
+    `right`. `advance`: called with the number of products since the last call.
     """
     itself = left is right
     set_limits(left, right.vectors)
@@ -118,8 +119,8 @@ def scan_tiles(
     rows, columns = (
         [range(a, min(a + TILE_EDGE, len(side))) for a in range(0, len(side), TILE_EDGE)] for side in (left, right)
     )
-    # A lock per row and per column of tiles protects their buffers. Rows are locked before columns and, within one
-    # side, i before j > i, so that two threads never wait for each other.
+    # A lock per row and per column of tiles protects their buffers. To avoid deadlocks, rows are locked before columns
+    # and, within one side, i before j > i.
     row_locks = [Lock() for _ in rows]
     column_locks = row_locks if itself else [Lock() for _ in columns]
     memory = local()
@@ -132,7 +133,7 @@ def scan_tiles(
         for j in tile_columns:
             a, b = rows[i], columns[j]
             tile = multiply(left.vectors.values[a.start : a.stop], right.vectors.values[b.start : b.stop], memory.tile)
-            # A tile on the diagonal holds every pair in both orders: filling its rows is enough.
+            # A tile on the diagonal holds every pair in both orders, so filling its rows is enough.
             diagonal = itself and i == j
             two_way = both and not diagonal
             with row_locks[i], column_locks[j] if two_way else nullcontext():
@@ -140,7 +141,7 @@ def scan_tiles(
             done += count_products(len(a), len(b), diagonal)
         return done
 
-    # Consecutive items have different rows, so that threads seldom wait for a lock.
+    # Consecutive items have different rows, to avoid lock contention.
     starts = range(0, len(columns), _TILES_PER_RUN)
     items = [(i, range(c, min(c + _TILES_PER_RUN, len(columns)))) for c in starts for i in range(len(rows))]
     if itself:
@@ -149,16 +150,16 @@ def scan_tiles(
         advance(done)
 
 
-def raise_floors(side: Side, candidates: Screened, count: int, keep: int, threads: int) -> None:
-    """Guess the floors of queries without one, by their low-precision scores with a sample of the candidates.
+def raise_floors(side: Side, candidates: LowPrecision, count: int, keep: int, threads: int) -> None:
+    """Guess the floors of queries without one, from their low-precision scores with a sample of candidates.
 
     `candidates`: some or all of the `count` candidates.
     """
     floor = side.buffers.floor
-    unknown, held = np.flatnonzero(floor == -np.inf), len(candidates.scale)
-    sample = candidates.part(np.arange(0, held, max(1, held // _SAMPLE)))
+    unknown, available = np.flatnonzero(floor == -np.inf), len(candidates.scale)
+    sample = candidates.take(np.arange(0, available, max(1, available // _SAMPLE)))
     size = len(sample.scale)
-    # In a random sample, one query in a hundred has more of its k best than this rank.
+    # For about 1% of queries, a random sample contains more of the k best candidates than this rank.
     expected = keep * size / count
     rank = min(keep, int(expected + 2.4 * expected**0.5) + 2)
     if size < 2 * rank:
@@ -166,17 +167,17 @@ def raise_floors(side: Side, candidates: Screened, count: int, keep: int, thread
     rows = max(1, TILE_EDGE * TILE_EDGE // size)
 
     def run(start: int) -> None:
-        some = unknown[start : start + rows]
+        queries = unknown[start : start + rows]
         tile = empty_tile(sample.values.dtype, rows * size)
-        products = multiply(side.vectors.values[some], sample.values, tile)
+        products = multiply(side.vectors.values[queries], sample.values, tile)
         scores = np.multiply(products, sample.scale.astype(np.float32), dtype=np.float32)
-        floor[some] = np.partition(scores, size - rank, axis=1)[:, size - rank] * side.vectors.scale[some]
+        floor[queries] = np.partition(scores, size - rank, axis=1)[:, size - rank] * side.vectors.scale[queries]
 
     list(one_thread_each(run, range(0, len(unknown), rows), threads))
 
 
 def write_best(side: Side, slabs: Slabs, keep: int, candidates: range, threads: int) -> TopK:
-    """Return the lists of a side, and search the queries again whose first floor was too high.
+    """Return the lists of a side. Queries with a wrong initial floor are searched again.
 
     `slabs`: the candidates that were scanned. `candidates`: their numbers in the lists.
     """
@@ -184,7 +185,7 @@ def write_best(side: Side, slabs: Slabs, keep: int, candidates: range, threads: 
     wrong = np.flatnonzero(lists.sizes < 0)
     if len(wrong):
         known, capacity = side.buffers.known[wrong], side.buffers.numbers.shape[1]
-        again = make_side(side.vectors.part(wrong), side.sets.take(wrong), known, capacity)
+        again = make_side(side.vectors.take(wrong), side.sets.take(wrong), known, capacity)
         for first, slab in slabs:
             scan_tiles(again, slab, False, first, keep, threads)
         lists.assign(wrong, finish(again, keep, candidates, threads))
@@ -192,7 +193,7 @@ def write_best(side: Side, slabs: Slabs, keep: int, candidates: range, threads: 
 
 
 def finish(side: Side, keep: int, candidates: range, threads: int) -> TopK:
-    """Sort the buffers of a side into lists; a list has size -1 if the first floor of its query was too high."""
+    """Sort the buffers of a side into lists. A list has size -1 if the initial floor of its query was too high."""
     lists = TopK.empty(len(side), keep)
 
     def run(start: int, stop: int) -> None:
@@ -205,16 +206,16 @@ def finish(side: Side, keep: int, candidates: range, threads: int) -> TopK:
 def one_thread_each(work: Callable[[Any], Any], items: Sequence[Any], workers: int) -> Iterator[Any]:
     """Call `work` on every item in `workers` threads, each with one torch thread, in full float32; yield the results.
 
-    Threads never wait for each other inside an operator, which is where a busy machine loses most of its time. Results
-    cannot depend on the number of threads. After an error no further item is begun, and running items are waited for.
+    Threads do not wait for each other inside an operator, where a busy machine loses much time. Results do not depend
+    on the number of threads. After an error, running items are finished and no other item starts.
     """
     import torch
 
     from relabel_train.tensors import full_float32
 
     count = max(1, min(workers, len(items)))
-    # torch keeps its thread count per thread, so each pool thread sets its own. The bound does not hold for products
-    # that a program allows to be rounded more.
+    # torch has a thread count per thread, so every pool thread sets its own. The error bound does not hold for products
+    # with reduced precision, which the calling program may have enabled.
     with (
         full_float32(),
         inner_threads(torch.get_num_threads()),
@@ -241,7 +242,7 @@ def _scan(
     `tile`: (m, n) int32 or float32; products of queries i0, i0 + 1, ... and candidates j0, j0 + 1, ... `first`: number
     of the first candidate of `right`.
     """
-    # The loops use arrays and no tuples, and few calls: counting references takes longer than a score.
+    # The loops use arrays instead of tuples and few calls, because counting references takes longer than a score.
     vectors, indptr, members, pooling = left
     candidates, columns = right.members, slice(j0, j0 + tile.shape[1])
     inverse, error, slope, slack, _, floor, limit, numbers, scores, sizes = mine
@@ -249,8 +250,8 @@ def _scan(
     hits = np.empty(tile.shape[1] + 1, np.int64)
     for i in range(len(tile)):
         q = i0 + i
-        query, others = (limit[q], slope[q], inverse[q], error[q]), (inverse_[columns], error_[columns])
-        count = _find(tile[i], both, query, *others, limit_[columns], slope_[columns], hits)
+        query, scaling = (limit[q], slope[q], inverse[q], error[q]), (inverse_[columns], error_[columns])
+        count = _find(tile[i], both, query, *scaling, limit_[columns], slope_[columns], hits)
         for h in range(count):
             p = j0 + hits[h]
             x = score(vectors, members, indptr[q], indptr[q + 1], candidates[p], pooling)
@@ -270,7 +271,7 @@ def _scan(
 
 @jit
 def _find(row: Any, both: bool, query: Any, inverses: F4, errors: F4, limits: F4, slopes: F4, hits: I8) -> int:
-    """Write the columns whose product reaches the limit of the row or, if `both`, their own; return their number."""
+    """Write the columns with a product at the limit of the row or, if `both`, of the column; return their number."""
     (limit, slope, inverse, error), count, words = query, 0, len(row) // _WORD
     # Loops from 0 over a constant width compile to vector instructions.
     shape = words, _WORD
@@ -278,7 +279,7 @@ def _find(row: Any, both: bool, query: Any, inverses: F4, errors: F4, limits: F4
     x, inv, err = row[:full].reshape(shape), inverses[:full].reshape(shape), errors[:full].reshape(shape)
     lim, slo = limits[:full].reshape(shape), slopes[:full].reshape(shape)
     for w in range(words + 1):
-        # The columns after the last word are looked at alone.
+        # The columns after the last word are compared one by one.
         hit = np.int32(w == words)
         if w < words and both:
             for j in range(_WORD):
@@ -290,7 +291,7 @@ def _find(row: Any, both: bool, query: Any, inverses: F4, errors: F4, limits: F4
             for j in range(_WORD):
                 hit |= np.int32(np.float32(x[w, j]) >= limit * inv[w, j] - slope * err[w, j])
         if hit:
-            # No branch: a hit is counted or overwritten.
+            # Without a branch: every column is written, and overwritten by the next one unless it is a hit.
             for j in range(w * _WORD, min((w + 1) * _WORD, len(row))):
                 y = np.float32(row[j])
                 hits[count] = j
@@ -310,7 +311,7 @@ def _cut(i: int, keep: int, numbers: I4, scores: F8, sizes: I4, floor: F8) -> No
         if scores[i, e] >= kth:
             numbers[i, m], scores[i, m] = numbers[i, e], scores[i, e]
             m += 1
-    # Of ties at the end, the lowest numbers stay.
+    # Of candidates tied with the k-th, keep those with the lowest numbers.
     while m > keep:
         worst = -1
         for e in range(m):
@@ -327,17 +328,17 @@ def _finish(buffers: Buffers, lists: TopK, start: int, stop: int, lowest: int, e
     for i in range(start, stop):
         n, size, numbers, scores = 0, buffers.sizes[i], lists.numbers[i], lists.scores[i]
         if buffers.floor[i] == np.inf:
-            # Every candidate of a zero vector scores 0; ties go to the lowest numbers.
+            # All candidates of a zero vector have score 0; the lowest numbers win.
             n = min(keep, end - lowest)
             for e in range(n):
                 numbers[e], scores[e] = lowest + e, 0.0
         elif size < keep and buffers.floor[i] > known[i]:
-            # A floor that is not a known score is a guess, or the k-th of a buffer that was full.
+            # The floor was a guess and too high: the scan found fewer than k candidates at or above it.
             n = -1
         else:
             by_number = np.argsort(buffers.numbers[i, :size])
             order = by_number[np.argsort(-buffers.scores[i, :size][by_number], kind="mergesort")]
-            # A score equal to the known one is kept: it may win by its lower number.
+            # Keep scores equal to the known one: such a candidate may win by its lower number.
             while n < min(size, keep) and buffers.scores[i, order[n]] >= known[i]:
                 numbers[n], scores[n] = lowest + buffers.numbers[i, order[n]], buffers.scores[i, order[n]]
                 n += 1

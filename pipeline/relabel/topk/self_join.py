@@ -1,11 +1,11 @@
-"""Search of all candidates among all candidates, one pair of groups at a time; each product serves both of its sides.
+"""Search of all candidates among all candidates, by pairs of groups. Each product is used for both of its rows.
 
-The file of a pair of groups (a, b) holds, for each row of a, its best candidates of b by exact score, and the other way
-round. It leaves out candidates below the k-th score of the row in the files that are already written. Their presence
-changes the content of a file and no result, because a candidate is left out only if k better ones are in other files.
+The file of a pair of groups (a, b) holds, for each row of a, its best candidates of b by exact score, and vice versa.
+Candidates below the row's k-th score in the files written so far are omitted. The content of a file therefore depends
+on the order of the files, but the result does not: k better candidates are in other files.
 
-For C candidates in G groups the files take about 12 * keep * H(G) * C bytes, H(G) = 1 + 1/2 + ... + 1/G. Workers that
-run at the same time leave out less, so that the bound is 12 * keep * G * C bytes.
+For C candidates in G groups, the files take about 12 * keep * H(G) * C bytes, H(G) = 1 + 1/2 + ... + 1/G. Concurrent
+workers omit fewer candidates; the bound is then 12 * keep * G * C bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from relabel.topk.screen import Screen, fastest_screen, screen
 
 F4 = NDArray[np.float32]
 I8 = NDArray[np.int64]
-_LISTS = 4096  # lists that are written or read at a time
+_LISTS = 4096  # lists per read or write
 _ENTRY = np.dtype([("score", np.float64), ("number", np.int32)])
 
 
@@ -47,13 +47,13 @@ def write_lists(path: Path, sides: Sequence[TopK]) -> None:
 
 @dataclass(eq=False)
 class SelfJoin:
-    """Exact search for the best candidates of every candidate, itself included.
+    """Exact search for the best candidates of every candidate, including the candidate itself.
 
     `vectors`: (N, D) float32.
-    `positions`: (C,) int64; positions of the candidates in `vectors`, ascending, all of them finite. The number of a
-        candidate is its index in this array.
+    `positions`: (C,) int64; ascending positions of the candidates in `vectors`. Their vectors are finite. The number of
+        a candidate is its index in this array.
     `keep`: results per candidate.
-    `kind`: changes the speed and no result; the fastest screen on this machine by default.
+    `kind`: precision of the screen; by default, the fastest on this machine. It does not change the result.
     """
 
     vectors: F4
@@ -74,7 +74,7 @@ class SelfJoin:
     def _write(self, work: Work, blocking: GroupLayout, a: int, b: int, path: Path) -> None:
         """Write the file of one pair of groups."""
         keep, threads = self.keep, self.runtime.threads
-        # The rows of group a come first in the file, then those of b; a pair of a group with itself has one side.
+        # The rows of group a come first in the file, then those of b. A pair of a group with itself has one side.
         groups = {a: b, b: a}
         sides = {g: self._side(work, blocking, g, len(blocking[other])) for g, other in groups.items()}
         for g, other in groups.items():
@@ -84,15 +84,15 @@ class SelfJoin:
         write_lists(path, best)
 
     def read(self, work: Work, numbers: I8) -> TopK:
-        """Read the lists of some candidates from the files of all pairs of groups.
+        """Read the lists of the given candidates from the files of all pairs of groups.
 
-        `numbers`: (q,) int64; numbers of candidates, ascending.
+        `numbers`: (q,) int64; ascending numbers of candidates.
         """
         blocking = read_blocking(work, len(self.positions))
         lists = TopK.empty(len(numbers), self.keep)
         for g in range(blocking.groups):
             group = blocking[g]
-            # Some lists at a time, so that memory does not grow with the span of the numbers.
+            # Read in chunks, to bound the memory if the numbers span a large range.
             for start in range(group.start, group.stop, _LISTS):
                 lo, hi = np.searchsorted(numbers, [start, min(start + _LISTS, group.stop)]).tolist()
                 if lo < hi:
@@ -102,16 +102,16 @@ class SelfJoin:
         return lists
 
     def _merge_files(self, work: Work, blocking: GroupLayout, g: int, rows: range) -> TopK:
-        """Merge the lists of some rows of a group over all files that are written."""
+        """Merge the lists of `rows` of a group over all files written so far."""
         best = TopK.empty(len(rows), self.keep)
         for other in range(blocking.groups):
             pair = min(g, other), max(g, other)
             if not work.done(blocking.file(pair)):
                 continue
-            # If g is the second group of the pair, its lists follow those of the first.
+            # If g is the second group of the pair, its lists follow those of the first group.
             first = rows.start - blocking[g].start + (len(blocking[other]) if other < g else 0)
             path, lists = work.folder / blocking.file(pair), sum(len(blocking[group]) for group in {*pair})
-            # Read rather than memory-mapped, so that the memory is released after use and counts towards the limit.
+            # Read instead of memory-mapped: the memory is released after use and counts towards the limit.
             offsets = np.fromfile(path, np.int64, len(rows) + 1, offset=8 * first)
             place = 8 * (lists + 1) + _ENTRY.itemsize * int(offsets[0])
             entries = np.fromfile(path, _ENTRY, int(offsets[-1] - offsets[0]), offset=place)
@@ -121,8 +121,8 @@ class SelfJoin:
         return best
 
     def _side(self, work: Work, blocking: GroupLayout, g: int, others: int) -> Side:
-        """Prepare the candidates of a group as queries among so many others."""
-        # Scores that the finished files already guarantee: candidates below them are not written again.
+        """Prepare the candidates of a group as queries among `others` candidates."""
+        # Finished files already hold `keep` candidates with these scores: lower ones need not be written.
         known = kth_scores(self._merge_files(work, blocking, g, blocking[g]))
         positions = self.positions[blocking[g].start : blocking[g].stop]
         held = screen(self.vectors, self.kind or fastest_screen(), positions)

@@ -37,7 +37,7 @@ def test_commands_in_messages_exist() -> None:
 
 
 def test_a_message_has_three_parts_of_bounded_length() -> None:
-    message = str(CheckError("x" * 100_000, where="w" * 2000, todo="t" * 2000))
+    message = str(CheckError("x" * 100_000, where="w" * 2000, hint="t" * 2000))
     assert message == f"{'w' * 1500}: {'x' * 1500}. {'t' * 1500}"
 
 

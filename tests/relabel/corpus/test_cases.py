@@ -161,10 +161,10 @@ def test_a_missing_text_in_a_list_keeps_the_positions_of_the_others(tmp_path: Pa
 
 def test_what_looks_like_a_list_and_is_none(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "image,captions\n1.jpg,\"['a dog', 'two\"\n")
-    refused(path, "a.csv:2: looks like a list of captions and is none", "ingest.lists=false")
+    refused(path, "a.csv:2: looks like a list of captions, but does not parse", "ingest.lists=false")
     for field in ("[['a', 'b'], ['c']]", "[{'raw': 'a dog'}]", "['a', 7]"):
         nested = write(tmp_path / "b.csv", f'image,captions\n1.jpg,a dog\n2.jpg,"{field}"\n')
-        refused(nested, "b.csv:3: looks like a list of captions and is none")
+        refused(nested, "b.csv:3: looks like a list of captions, but does not parse")
     assert rows(path, lists=False) == [("1.jpg#0", "['a dog', 'two")]
 
 
@@ -257,7 +257,7 @@ def test_rows_that_would_swallow_rows(tmp_path: Path) -> None:
         ("a.jsonl", '{"image":1,"caption":"a dog"}\n{"image":2,"caption":NaN}\n', [1], "empty caption", "a.jsonl:2"),
         ("a.jsonl", '{"image":1,"caption":"a"}\n{"image":2\n', [1], "not a JSON object", "a.jsonl:2: not JSON: Exp"),
         ("a.jsonl", '{"image":1,"caption":"a"}\n{"image":2}\n', [1], "empty caption", "a.jsonl:2"),
-        ("a.json", '[{"image":1,"caption":"a"},{"image":2,"caption":7}]', [1], "caption that is no text", "record 1"),
+        ("a.json", '[{"image":1,"caption":"a"},{"image":2,"caption":7}]', [1], "caption that is not text", "record 1"),
         ("a.tar", tar_of(("1.txt", b"a"), ("2.jpg", JPG)), [1], "sample without a caption", "a.tar: 2: it has jpg"),
         ("a.tar", tar_of(("1.txt", b"a"), ("2.txt", b"")), [1], "empty caption", "a.tar: 2"),
         ("a.tar", tar_of(("1.txt", b"a"), ("2.json", b'{"caption": null}')), [1], "empty caption", "a.tar: 2"),
@@ -302,7 +302,7 @@ def test_failed_downloads_and_empty_captions_are_counted_apart(tmp_path: Path) -
 
 def test_more_than_half_of_a_file_is_not_left_out(tmp_path: Path) -> None:
     body = "image,caption\n1.jpg,a dog\n" + "2.jpg,one,two\n" * 2
-    refused(write(tmp_path / "a.csv", body), "2 of 3 captions cannot be read", "2 not the fields", "a.csv:3")
+    refused(write(tmp_path / "a.csv", body), "2 of 3 captions cannot be read", "2 fields do not match", "a.csv:3")
     body = "image,caption\n1.jpg,a dog\n" + "2.jpg,\n" * 11
     refused(write(tmp_path / "b.csv", body), "11 of 12 captions cannot be read", "b.csv:3")
 
@@ -379,7 +379,7 @@ def test_bars_and_spaces_after_separators(tmp_path: Path) -> None:
         texts = [(caption.image_id, caption.text) for caption in captions_of(source)]
         assert texts == [("d:1.jpg", "A man ."), ("d:1.jpg", "A porter , tired .")]
         ((reason, (count, first)),) = source.left_out.items()
-        assert (reason, count, "results.csv:4" in first) == ("not the fields of the header", 1, True)
+        assert (reason, count, "results.csv:4" in first) == ("fields do not match the header", 1, True)
     path = write(tmp_path / "header.csv", 'image, caption\na.jpg, "a dog, wet"\nb.jpg, two cats \n')
     assert rows(path) == [("a.jpg#0", "a dog, wet"), ("b.jpg#0", "two cats ")]
 
@@ -449,15 +449,21 @@ def test_a_key_of_captions_is_no_image(tmp_path: Path) -> None:
         ({"model": "vit", "data": "coco"}, ["no column of captions"]),
         ({"train": "train.csv", "val": "val.csv"}, ["no column of captions"]),
         ({"a dog runs": "a.jpg", "two cats": "b.jpg"}, ["no column of captions"]),
-        ({"version": "1.0", "a.jpg": ["x"], "b.jpg": ["y"]}, ["keys that are no images", "version"]),
-        ({"info": "my captions", "a.jpg": "x"}, ["keys that are no images", "info"]),
+        ({"version": "1.0", "a.jpg": ["x"], "b.jpg": ["y"]}, ["some keys are not images", "version"]),
+        ({"info": "my captions", "a.jpg": "x"}, ["some keys are not images", "info"]),
         ({"image": {"1": "a"}, "caption": {"2": "x"}}, ["columns image and caption have different keys"]),
         ({"annotations": [{"image": 1, "caption": "a"}], "splits": {"val": [1]}}, ["'splits' is", "--in-split"]),
         ({"train": [{"image": 1, "caption": "a"}], "qual": [{"image": 2, "caption": "b"}]}, ["'train' 1, 'qual' 1"]),
         ([{"images": ["a", "b"], "captions": ["x", "y"]}], ["2 images and 2 captions"]),
-        ([{"image": n, "caption": "a"} for n in range(100)] + [{"image": 1, "text": "b"}], ["100: column text"]),
-        ([{"image": n, "caption": "a"} for n in range(100)] + [{"image": 1, "split": "val"}], ["100: column split"]),
-        ([{"key": 1, "caption": "a", "status": "draft"}], ["status 'draft' is none of img2dataset's"]),
+        (
+            [{"image": n, "caption": "a"} for n in range(100)] + [{"image": 1, "text": "b"}],
+            ["record 100: earlier records do not have the column text"],
+        ),
+        (
+            [{"image": n, "caption": "a"} for n in range(100)] + [{"image": 1, "split": "val"}],
+            ["100: earlier records do not have the column split"],
+        ),
+        ([{"key": 1, "caption": "a", "status": "draft"}], ["status 'draft' is not one of img2dataset's"]),
         ({"columns": ["image", None], "data": [["a", "x"]]}, ["no column of captions"]),
         ({"videos": [{"video_id": [], "split": "val"}], "sentences": [{"video_id": "v0", "text": "a"}]}, ["split ''"]),
     ],
@@ -520,9 +526,9 @@ def test_tables_of_any_ending_and_in_linked_folders_are_read(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("files", "parts"),
     [
-        ({"a.csv": "image,caption\n1,x\n", "b.csv": "image,caption,split\n2,y,val\n"}, ["b.csv:2: column split"]),
+        ({"a.csv": "image,caption\n1,x\n", "b.csv": "image,caption,split\n2,y,val\n"}, ["not have the column split"]),
         ({"a.csv": "image,caption_1,caption_2\n1,x,y\n", "b.csv": "image,caption_1,caption_2,caption_3\n1,x,y,z\n"},
-         ["b.csv:2: column caption_3"]),
+         ["b.csv:2: earlier records do not have the column caption_3"]),
         ({"a.csv": "image,caption\n1,x\n", "b.csv": "2.jpg,b\n3.jpg,c\n"}, ["b.csv:2", "a.csv has it", "2.jpg, b"]),
         ({"meta.json": '{"lr": 1}', "x.json": '[{"image": 1, "caption": "x"}]'}, ["meta.json", "x.json has it"]),
         ({"images.txt": "1.jpg\n2.jpg\n", "captions.txt": "a dog\ncats\n"}, ["text: captions.txt; names: images.txt"]),
@@ -540,10 +546,12 @@ def test_shards_whose_members_are_no_captions_of_images(tmp_path: Path) -> None:
     members.append(("3.json", b'{"caption_0": "p", "caption_1": "q"}'))
     source = opened(write(tmp_path / "a.tar", tar_of(*members)))
     assert [caption.text for caption in captions_of(source)] == ["a dog", "two dogs", "x", "y", "p", "q"]
-    assert source.left_out == {"text that is not of one image": (1, f"{tmp_path}/a.tar: README.txt")}
-    refused(write(tmp_path / "b.tar", tar_of(("t.txt", b"image,caption\n1,x"))), "text that is not of one image")
+    assert source.left_out == {"text that does not belong to one image": (1, f"{tmp_path}/a.tar: README.txt")}
+    refused(
+        write(tmp_path / "b.tar", tar_of(("t.txt", b"image,caption\n1,x"))), "text that does not belong to one image"
+    )
     scattered = tar_of(("1.jpg", JPG), ("2.jpg", JPG), ("1.txt", b"a"), ("2.txt", b"b"))
-    refused(write(tmp_path / "c.tar", scattered), "members of the sample are at several places", "tar --sort=name")
+    refused(write(tmp_path / "c.tar", scattered), "members of the sample are not adjacent", "tar --sort=name")
 
 
 def test_files_that_were_joined(tmp_path: Path) -> None:
@@ -569,7 +577,7 @@ def test_splits_beside_the_captions_of_videos(tmp_path: Path) -> None:
 
 
 def test_two_values_of_one_image_are_not_one(tmp_path: Path) -> None:
-    refused(write(tmp_path / "a.json", '{"a.jpg": ["x"], "a.jpg": ["y"]}'), "a.json: not JSON", "two values 'a.jpg'")
+    refused(write(tmp_path / "a.json", '{"a.jpg": ["x"], "a.jpg": ["y"]}'), "a.json: not JSON", "duplicate key 'a.jpg'")
 
 
 def test_caption_ids_that_count_within_an_image(tmp_path: Path) -> None:
@@ -646,7 +654,7 @@ def test_files_that_excel_or_a_packer_wrote(tmp_path: Path) -> None:
 
 def test_a_header_that_the_columns_replace(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "image,caption\n1.jpg,a dog\n")
-    refused(path, "a.csv:1: the first line is a header", "Leave out --columns", columns=("image", "caption"))
+    refused(path, "a.csv:1: the first line is a header", "Remove --columns", columns=("image", "caption"))
 
 
 def test_names_in_any_case_and_whole_numbers_as_floats(tmp_path: Path) -> None:
@@ -691,7 +699,7 @@ def test_advice_names_an_option_that_the_verb_has_or_a_setting(tmp_path: Path, m
     assert (code, "--set 'ingest.text_column=conversations[].value'" in output) == (4, True), output
     code, output = invoke("run", "none.csv")
     assert "--set 'ingest.image_id_column=NAME'" in output, output
-    assert "give --set ingest.image_per_row=true." in output, output
+    assert "pass --set ingest.image_per_row=true." in output, output
     assert "--set 'ingest.columns=[caption,url]'" in output, output
     # The settings that are named work.
     settings = ("--set", "ingest.text_column=conversations[1].value", "--set", "ingest.lists=false")
@@ -707,7 +715,7 @@ def test_what_was_left_out_is_in_the_summary_the_manifest_and_json(
     code, output = invoke("ingest", "--dataset", "d", "--path", "a.csv")
     assert code == 0, output
     assert re.search(r"left out +1 empty caption \(first: a.csv:3\)", output), output
-    assert re.search(r"left out +1 not the fields of the header \(first: a.csv:5: .*found 3 fields\)", output), output
+    assert re.search(r"left out +1 fields do not match the header \(first: a.csv:5: .*found 3 fields\)", output), output
     left_out = read_manifest(tmp_path / "labels/d/corpus", "corpus").metadata["report"]["left_out"]
     assert left_out["empty caption"] == {"count": 1, "first": "a.csv:3"}
     code, output = invoke("ingest", "--dataset", "d", "--path", "a.csv", "--json")
@@ -742,7 +750,7 @@ def test_repeated_rows_are_said_and_can_be_dropped(
 def test_large_records_are_refused_by_file_and_record(tmp_path: Path) -> None:
     texts = pa.DictionaryArray.from_arrays(pa.array([0] * 5000, pa.int32()), pa.array(["x" * 1_000_000]))
     pq.write_table(pa.table({"image": [str(n) for n in range(5000)], "caption": texts}), tmp_path / "a.parquet")
-    refused(tmp_path / "a.parquet", "a.parquet: row 0: 1,000,000 characters are no caption")
+    refused(tmp_path / "a.parquet", "a.parquet: row 0: caption of 1,000,000 characters")
     # Lists that stand for 8 GB of text, each short enough for a caption.
     texts = pa.DictionaryArray.from_arrays(pa.array([0] * 40_000, pa.int32()), pa.array(["x" * 200_000]))
     for size in (5, 40_000):
@@ -750,7 +758,7 @@ def test_large_records_are_refused_by_file_and_record(tmp_path: Path) -> None:
         images = [str(n) for n in range(len(lists))]
         pq.write_table(pa.table({"image": images, "caption": lists}), tmp_path / "b.parquet")
         source = open_input(IngestParams(dataset="d", path=tmp_path / "b.parquet"), Runtime(memory=256 << 20))
-        with pytest.raises(CheckError, match=r"b\.parquet: row \d+: .* are too many for the memory"):
+        with pytest.raises(CheckError, match=r"b\.parquet: row \d+: .* do not fit into the memory"):
             for _ in source.read():
                 pass
     path = write(tmp_path / "a.csv", "image,caption\n1," + "x" * (20 << 20))
@@ -759,5 +767,5 @@ def test_large_records_are_refused_by_file_and_record(tmp_path: Path) -> None:
 
 def test_a_long_header_of_a_tar_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tar", tar_of(("1.txt", b"a"), ("x" * 100_000 + ".txt", b"b")))
-    with pytest.raises(CheckError, match=re.escape("a.tar: not a complete tar file: a header of 100,017 bytes")):
+    with pytest.raises(CheckError, match=re.escape("a.tar: not a complete tar file: header of 100,017 bytes")):
         read(path)

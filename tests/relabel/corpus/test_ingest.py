@@ -97,7 +97,7 @@ def test_other_counts_than_expected_are_refused(tmp_path: Path, expected: Any, m
     with pytest.raises(CheckError, match=re.escape(f"d ({path}): {message}")) as caught:
         ingest(params(path, expected=expected), out)
     assert not out.exists()
-    assert "{} for none" in str(caught.value)
+    assert "{} to skip" in str(caught.value)
     ingest(params(path, expected={"all": {"captions": 5, "images": 1}, "test": {}}), out)
 
 

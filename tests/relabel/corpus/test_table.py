@@ -67,11 +67,11 @@ def test_images_are_in_natural_order_and_their_captions_in_that_of_the_file(posi
 BAD = {
     "caption id d:1 appears twice (first: f:1)": Caption("d:1", "d:9", "test", "x", "f:9"),
     "the caption id is blank": Caption("d:\t", "d:1", "test", "x", "f:9"),
-    "the image id is blank. Give every caption the id of its image": Caption("d: #0", "d: ", "test", "x", "f:9"),
+    "the image id is blank. Add the id of the image": Caption("d: #0", "d: ", "test", "x", "f:9"),
     "the image id is blank": Caption("", "", "test", "x", "f:9"),
     "caption d:2 is empty": Caption("d:2", "d:1", "test", " \n\u00a0", "f:9"),
     "ids with a zero character": Caption("d:\0", "d:1", "test", "x", "f:9"),
-    "ids with a zero character, or of more than 10,000 characters": Caption("d" * 10_001, "1", "test", "x", "f:9"),
+    "ids with a zero character or more than 10,000 characters": Caption("d" * 10_001, "1", "test", "x", "f:9"),
     "not Unicode text": Caption("d:2", "d:1", "test", "\ud800", "f:9"),
     "unknown split 'dev'": Caption("d:2", "d:1", "dev", "x", "f:9"),
     "image d:1 is in two splits, test and val": Caption("d:2", "d:1", "val", "x", "f:9"),
@@ -134,7 +134,7 @@ def test_splits_are_ranges_of_rows() -> None:
         assert set(corpus.images([split])) == images
     assert corpus.rows(["val", "test"]) == range(corpus.rows(["val"]).start, len(corpus))
     assert corpus.rows(SPLITS) == range(len(corpus))
-    with pytest.raises(UsageError, match="not neighbours"):
+    with pytest.raises(UsageError, match="not adjacent"):
         corpus.rows(["train", "test"])
     with pytest.raises(UsageError, match="no split dev"):
         corpus.rows(["dev"])

@@ -112,8 +112,11 @@ def test_chunks_and_duplicates(
     ("trouble", "reason"),
     [
         ("if 'poison' in line: sys.exit('Exception in thread main')", "exit code 1.*Exception in thread main"),
-        ("if 'poison' in line: continue", "4 lines went in, and the 3 that came out"),
-        ("line = 'garbage' if line == 'A' and 'poison' in str(lines) else line", "4 that came out are not those"),
+        ("if 'poison' in line: continue", "the 3 lines of output do not match the 4 lines of input"),
+        (
+            "line = 'garbage' if line == 'A' and 'poison' in str(lines) else line",
+            "the 4 lines of output do not",
+        ),
     ],
 )
 def test_the_captions_at_fault_are_named(

@@ -122,7 +122,7 @@ def test_fetch_refuses_wrong_files_and_leaves_nothing(
     if fault == "archive":
         server.files["/all.zip"] = server.files["/all.zip"][:-1] + b"x"
     describe(entry("one", RAW[::-1] if fault == "member" else RAW, source))
-    with pytest.raises(CheckError, match="could not get one: "):
+    with pytest.raises(CheckError, match="could not fetch one: "):
         fetch("tiny", tmp_path / "data")
     assert files_below(tmp_path / "data") == []
 

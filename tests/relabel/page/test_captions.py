@@ -21,7 +21,7 @@ def test_a_search_equals_a_sort_of_all_pairs(
     label: str, most: int | None, small_project: Session, tmp_path: Path
 ) -> None:
     corpus = open_corpus(small_project)
-    captions = choose_captions(corpus, range(len(corpus)), most=most or len(corpus))
+    captions = choose_captions(corpus, range(len(corpus)), maximum=most or len(corpus))
     relevance, count = stages.open_label(small_project, label, "all"), len(captions)
     nearest = search(relevance, captions, label, Runtime(threads=1), Work(tmp_path))
     left, right = (captions.rows[numbers.ravel()] for numbers in np.mgrid[:count, :count])

@@ -45,7 +45,7 @@ def test_a_template_is_filled_with_ids() -> None:
     )
     assert Images.at("https://example.org/{image_id}", Path("page")).address("a b?") == "https://example.org/a%20b%3F"
     assert Images.at("{image_id}", Path("page")).address("https://a.org/b.jpg?x=1") == "https://a.org/b.jpg?x=1"
-    with pytest.raises(UsageError, match="not a template"):
+    with pytest.raises(UsageError, match="not a URL template"):
         Images.at("https://example.org/{image_id}/{other}.jpg", Path("page"))
     with pytest.raises(MissingError, match="no such folder of images"):
         Images.at("nowhere", Path("page"))

@@ -148,8 +148,8 @@ def test_a_pair_without_a_score_is_refused_by_name(small_project: Session, tmp_p
         ("score", float("inf"), "not a finite number; first inf"),
         ("score", 1.5, "outside 0 to 1; first 1.5"),
         ("score", None, "not a finite number"),
-        ("image_id", "nobody", "1 of 4 records name no image of the corpus; first nobody"),
-        ("caption_id", None, "name no caption of the corpus"),
+        ("image_id", "nobody", "1 of 4 records have an unknown image id; first nobody"),
+        ("caption_id", None, "have an unknown caption id"),
         ("image_id", "图0", "1 of 4 records repeat a pair; first 图0 ç0-0"),
     ],
 )
@@ -185,13 +185,13 @@ def test_a_file_of_something_else_is_refused(
 
 def test_what_cannot_be_a_label_is_refused(small_project: Session, tmp_path: Path) -> None:
     pairs = drawn(open_corpus(small_project), 0.01)
-    with pytest.raises(UsageError, match="same_image cannot score the missing pairs"):
+    with pytest.raises(UsageError, match="same_image cannot score pairs without a score"):
         labelled(small_project, tmp_path, pairs, missing="same_image")
-    with pytest.raises(UsageError, match="no file of scores"):
+    with pytest.raises(UsageError, match="the file of scores is not set"):
         stages.encoding(small_project, "scores", "all").run()
     (tmp_path / "two").mkdir()
     other = labelled(small_project, tmp_path / "two", {(0, 0): 0.5}, missing=0)
-    with pytest.raises(CheckError, match="none of its 1 pairs"):
+    with pytest.raises(CheckError, match="none of the 1 pairs"):
         stages.encoding(other, "judge", "test").run()
 
 

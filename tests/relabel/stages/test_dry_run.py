@@ -4,6 +4,7 @@ state, rows and bytes of what exists; its times are those of finished artefacts,
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -69,12 +70,19 @@ def test_states_and_rows_follow_the_artefacts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "rows", "size"), [("a.csv", None, ""), ("a.parquet", 3, "3 rows, "), ("a.arrow", 3, "3 rows, ")]
+    ("name", "rows", "size"),
+    [
+        ("a.csv", 3, "about 3 rows, "),
+        ("a.csv.gz", None, ""),
+        ("a.parquet", 3, "3 rows, "),
+        ("a.arrow", 3, "3 rows, "),
+    ],
 )
 def test_the_head_of_captions_is_read_and_nothing_is_written(name: str, rows: int | None, size: str) -> None:
     captions = pa.table({"image": ["1.jpg", "2.jpg", "3.jpg"], "caption": ["a dog", "two cats", "a bus"]})
-    if name == "a.csv":
-        Path(name).write_text("image,caption\n1.jpg,a dog\n2.jpg,two cats\n")
+    if "csv" in name:
+        text = b"image,caption\n1.jpg,a dog\n2.jpg,two cats\n3.jpg,a bus\n"
+        Path(name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
     elif name == "a.arrow":
         with pa.ipc.new_stream(name, captions.schema) as stream:
             stream.write_table(captions)
@@ -105,7 +113,7 @@ def test_the_head_of_captions_is_read_and_nothing_is_written(name: str, rows: in
         (["nosuch.csv"], 3, "nosuch.csv: no such file"),
         (["words.txt"], 4, "no column of captions"),
         (["--dataset", "mine", "--set", "ingest.path=nosuch"], 3, "nosuch: no such file"),
-        (["--dataset", "mine"], 2, "no captions are known for dataset mine"),
+        (["--dataset", "mine"], 2, "no captions for dataset mine"),
     ],
 )
 def test_captions_that_cannot_be_read_fail_as_in_the_run(arguments: list[str], code: int, problem: str) -> None:

@@ -36,7 +36,7 @@ def read(_: Any) -> Judgements:
 
 
 def absent(_: Any) -> Judgements:
-    raise MissingError("no file F.txt", where="data/f", todo="Get it.")
+    raise MissingError("no file F.txt", where="data/f", hint="Get it.")
 
 
 @pytest.fixture

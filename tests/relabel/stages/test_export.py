@@ -42,7 +42,7 @@ def test_an_unknown_format_and_missing_or_stale_inputs_are_refused(session: Sess
         stages.neighbours_export(session, "cbow", "all").run()
     stages.neighbour_table(session, "cbow", "all").run()
     config = session.config.model_copy(update={"neighbours": Config().neighbours})
-    kept = r"k \(8 there, .*Add `--set neighbours.k=8` to keep it, or run `relabel neighbours .*` to make it again"
+    kept = r"k \(8 there, .*Add `--set neighbours.k=8` to keep it, or run `relabel neighbours .*` to build it again"
     with pytest.raises(CheckError, match=kept):
         stages.neighbours_export(replace(session, config=config), "cbow", "all").run()
 

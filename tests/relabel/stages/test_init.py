@@ -38,7 +38,7 @@ def test_captions_of_the_user_are_in_the_file(path: str, tmp_path: Path) -> None
 
 def test_nothing_is_replaced_or_partly_written(tmp_path: Path) -> None:
     (tmp_path / "dvc.yaml").write_text("mine", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"dvc.yaml exists"):
+    with pytest.raises(UsageError, match=r"dvc.yaml already exists"):
         init(tmp_path, dvc=True, examples=True)
     assert [file.name for file in tmp_path.iterdir()] == ["dvc.yaml"]
     with pytest.raises(UsageError, match="dataset"):

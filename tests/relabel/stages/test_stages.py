@@ -187,7 +187,7 @@ def test_a_function_is_checked_by_a_small_call(small: Path, returned: Any) -> No
         return returned
 
     Path("params.yaml").write_text(yaml.safe_dump(json.loads(session().config.model_dump_json())))
-    with pytest.raises(CheckError, match="function wrong returned"):
+    with pytest.raises(CheckError, match="function wrong did not return"):
         relabel.correlate(wrong, on="cxc")
     assert calls == [2]
     with pytest.raises(UsageError, match="eccv"):
@@ -216,7 +216,7 @@ def test_labels_without_what_fetch_gets_are_left_out_unless_named(small: Path, m
     glove = "{source: cbow, tokenizer: lower_split}"
     gated = "{source: bert_sts, gate: glove}"
     sources = f"sources={{same_image: {{source: same_image}}, glove: {glove}, gated: {gated}}}"
-    left_out = [f"{label} is left out: data/glove: glove is not here" for label in ("glove", "gated")]
+    left_out = [f"{label} is left out: data/glove: glove not found" for label in ("glove", "gated")]
     built = session(sources, "export.labels=[glove]")
     with pytest.raises(MissingError, match="relabel fetch glove"):
         run(built)  # nothing is left to export

@@ -40,7 +40,7 @@ def demo(session: Session, notes: Path, how: str = "plain") -> Job:
             while not (notes / "go").exists():
                 time.sleep(0.02)
         if i == 2 and how == "fails":
-            raise CheckError("an odd line", where="part 2", todo="Look at it.")
+            raise CheckError("an odd line", where="part 2", hint="Look at it.")
         if i == 2 and how == "dies":
             os._exit(1)
         path.write_bytes(content * i)

@@ -148,7 +148,7 @@ def test_a_task_that_ends_its_workers_is_a_partial_error(notes: Path) -> None:
         demo_job(notes, how="dies", scheduler=address).run()
 
 
-@pytest.mark.parametrize(("how", "fault"), [("fails", "part 2"), ("edits", "another demo demo")])
+@pytest.mark.parametrize(("how", "fault"), [("fails", "part 2"), ("edits", "demo demo with a different")])
 def test_an_error_of_a_task_or_a_worker_with_other_input_is_reported(how: str, fault: str, notes: Path) -> None:
     with pytest.raises(CheckError, match=fault):
         demo_job(notes, how=how, workers=1).run()

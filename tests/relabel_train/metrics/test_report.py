@@ -334,7 +334,7 @@ def test_no_queries() -> None:
 
 
 def test_invalid_positives_are_named() -> None:
-    with pytest.raises(ValueError, match="query 'b' is no image"):
+    with pytest.raises(ValueError, match="query 'b' is not one of the images"):
         positives_of({"b": ["x"]}, {}, ["a"], ["x"])
     assert len(positives_of({"b": ["x"]}, {}, ["a"], ["x"], partial=True).i2t) == 0
     with pytest.raises(ValueError, match="caption id 'x' is given twice, at 0 and 2"):

@@ -46,8 +46,8 @@ class DeviceLookup:
     def __init__(self, lookup: LookupRows, device: str | torch.device) -> None:
         about, arrays = lookup.about, lookup.arrays
         if "vectors" not in arrays:
-            todo = "Use `lookup.block`, which computes on the CPU."
-            raise ValueError(f"{about.label} ({about.source}) has no vectors to hold on a device. {todo}")
+            hint = "Use `lookup.block`, which computes on the CPU."
+            raise ValueError(f"{about.label} ({about.source}) has no vectors to hold on a device. {hint}")
         self.lookup, self.device = lookup, torch.device(device)
         # Copies: a tensor on the CPU would otherwise share the read-only file.
         vectors, image_vectors = np.array(arrays["vectors"]), np.array(arrays.get("image_vectors"))

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from relabel_train.files import map_array, naming, read_description, verify_files
 from relabel_train.html import html_table
+from relabel_train.hub import SCHEME, fetch_folder
 from relabel_train.lookup.blocks import Blocks, SameImageBlocks
 from relabel_train.lookup.cider import CiderBlocks
 from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, Description
@@ -39,7 +40,8 @@ def open_lookup(path: str | Path, verify: bool = False) -> Lookup:
     Parameters
     ----------
     path : str or Path
-        Folder written by `relabel export lookup`.
+        Folder written by `relabel export lookup`, or ``hf://datasets/OWNER/NAME[@REVISION][/PATH]`` for a dataset of
+        the Hugging Face Hub with such a folder. Its files are kept in the hub's cache; this needs huggingface_hub.
     verify : bool
         Compare every byte with the sha256 in `manifest.json` (about a second per GB). False checks only types, shapes
         and sizes; this detects every truncated file.
@@ -47,7 +49,7 @@ def open_lookup(path: str | Path, verify: bool = False) -> Lookup:
     Raises
     ------
     FileNotFoundError
-        If the folder does not contain a lookup.
+        If the folder does not contain a lookup, or the hub does not have it or cannot be reached.
     LookupFileError
         If a file is missing, damaged or of another format; names the file.
 
@@ -58,9 +60,11 @@ def open_lookup(path: str | Path, verify: bool = False) -> Lookup:
     >>> lookup
     <Lookup example (sbert), all: 6 captions of 3 images, ...>
     """
+    if isinstance(path, str) and path.startswith(SCHEME):
+        path = fetch_folder(path, DESCRIPTION)
     folder = Path(path).resolve()
-    todo = "Make a lookup with `relabel export lookup`."
-    about = read_description(Description, folder / DESCRIPTION, todo, verify)
+    hint = "Make a lookup with `relabel export lookup`."
+    about = read_description(Description, folder / DESCRIPTION, hint, verify)
     # Check sizes first, to fail before a wrong file is read.
     arrays = {name: map_array(folder / f"{name}.npy", a.dtype, a.shape) for name, a in about.arrays.items()}
     if verify:
@@ -299,8 +303,8 @@ class Lookup(LookupRows):
         """
         about = self.about.neighbours
         if about is None:
-            todo = "Run `relabel neighbours`, then export again."
-            raise ValueError(f"{self.about.label}: this lookup was exported without neighbours. {todo}")
+            hint = "Run `relabel neighbours`, then export again."
+            raise ValueError(f"{self.about.label}: this lookup was exported without neighbours. {hint}")
         width, (first, stop) = int(about["width"]), about["rows"]
         k = width if k is None else k
         if not 0 < k <= width:

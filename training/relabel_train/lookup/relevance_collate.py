@@ -22,8 +22,8 @@ Key = str | int | Callable[[Any], Any]
 class RelevanceCollate:
     """Collate B samples and add their (B, B) labels, for `DataLoader(collate_fn=...)` and HF's `data_collator`.
 
-    Row i of `relevance` is the image of sample i, column j the caption of sample j. `same_image` marks, by id, the
-    cells whose caption belongs to the image.
+    Row i of `relevance` is the image of sample i, column j the caption of sample j. `same_image` marks the cells in
+    which the caption belongs to the image, by id.
 
     Attributes
     ----------
@@ -91,8 +91,8 @@ class RelevanceCollate:
             raise ValueError(f"ignore is {self.ignore}, not a probability from 0 to 1")
         if (self.scale != "relevance" or self.ignore is not None) and self.lookup.about.curve is None:
             reader = f"scale={self.scale!r}" if self.ignore is None else f"ignore={self.ignore}"
-            todo = "On COCO, `relabel correlate --cxc --split val` makes its curve; then export the lookup again."
-            raise ValueError(f"{self.lookup.about.label}: the lookup has no curve for {reader}. {todo}")
+            hint = "On COCO, `relabel correlate --cxc --split val` makes its curve; then export the lookup again."
+            raise ValueError(f"{self.lookup.about.label}: the lookup has no curve for {reader}. {hint}")
         if (self.image_id is None) != (self.position is None and self.text is None):
             raise ValueError("image_id needs position or text, the keys that tell its captions apart, and the reverse")
 
@@ -124,8 +124,8 @@ class RelevanceCollate:
         by_id = {isinstance(name, str | bytes) for name in names}
         if len(by_id) != 1:
             kinds = ", ".join(sorted({type(name).__name__ for name in names})) or "none, since the batch is empty"
-            todo = "All samples need a caption id (str) or a corpus row (int)"
-            raise ValueError(f"values of {self.caption_id!r}: {kinds}. {todo}")
+            hint = "All samples need a caption id (str) or a corpus row (int)"
+            raise ValueError(f"values of {self.caption_id!r}: {kinds}. {hint}")
         return self.lookup.rows_of(names) if by_id == {True} else names
 
     def _values(self, samples: Sequence[Any], key: Any) -> list[Any]:
@@ -134,8 +134,8 @@ class RelevanceCollate:
         except (KeyError, IndexError, TypeError) as error:
             first, like = samples[0], self.lookup.caption_ids(self.lookup.rows[:1])[0]
             found = f"keys {', '.join(map(str, first))}" if isinstance(first, Mapping) else type(first).__name__
-            todo = f"Give caption_id=KEY, with ids like {like}, or image_id=KEY with position=KEY or text=KEY"
-            raise KeyError(f"no {key!r} in a sample of {found}. {todo}") from error
+            hint = f"Give caption_id=KEY, with ids like {like}, or image_id=KEY with position=KEY or text=KEY"
+            raise KeyError(f"no {key!r} in a sample of {found}. {hint}") from error
 
 
 def collate_with_labels(

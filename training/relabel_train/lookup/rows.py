@@ -147,9 +147,9 @@ class LookupRows:
         if missing == "raise" and failed.any():
             position = positions[failed][0]
             name = self._caption_ids.names([position])[0]
-            todo = "Draw from `lookup.captions()`, which leaves such captions out, or ask for missing='nan'."
+            hint = "Draw from `lookup.captions()`, which leaves such captions out, or ask for missing='nan'."
             raise ValueError(
-                f"{self.about.label}: caption {name} (row {position + self.rows.start}) has no encoding. {todo}"
+                f"{self.about.label}: caption {name} (row {position + self.rows.start}) has no encoding. {hint}"
             )
         return np.asarray(failed.any(axis=0))
 

@@ -206,7 +206,9 @@ def _in_gallery(
         if name not in query_position:
             if partial:
                 continue
-            raise ValueError(f"query {name!r} is no {kind} of the gallery (partial=True leaves such queries out)")
+            raise ValueError(
+                f"query {name!r} is not one of the {kind}s of the gallery (partial=True skips such queries)"
+            )
         if ids:
             queries.append(query_position[name])
             lists.append(sorted(item_position[i] for i in ids if i in item_position))

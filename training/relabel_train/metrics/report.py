@@ -297,10 +297,10 @@ def graded_values(
     low, top = settings.label_low, settings.label_top
     lowest, highest = labels.min(initial=top), labels.max(initial=top)
     if highest > top + _SLACK * max(1.0, abs(top)):
-        raise ValueError(f"a label is {highest:g}, above label_top = {top:g}. Give the label's largest value.")
+        raise ValueError(f"a label is {highest:g}, above label_top = {top:g}. Set it to the label's maximum.")
     # Below it nDCG has negative gains.
     if lowest < (floor := low or 0) - _SLACK * max(1.0, abs(floor)):
-        raise ValueError(f"a label is {lowest:g}, below label_low = {floor:g}. Give the label's smallest value.")
+        raise ValueError(f"a label is {lowest:g}, below label_low = {floor:g}. Set it to the label's minimum.")
     deepest = max([*settings.ncs_ks, *settings.cs_ks, *settings.distance_ks, *(k or 0 for k in settings.ndcg_ks), 1])
     # Complete lists only for metrics of complete lists: a partition is several times faster than a sort.
     depth = None if None in settings.ndcg_ks else deepest

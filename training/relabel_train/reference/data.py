@@ -74,7 +74,10 @@ def read_split(folder: Path, split: str, features: Features) -> SplitData:
     if not len(ids):
         raise FitError(f"{folder}: no captions of split {split!r}")
     if leaked := features.held_out.intersection(ids):
-        raise FitError(f"{folder}: holds {min(leaked)}, which stands in for its image. Use the corpus of the others.")
+        raise FitError(
+            f"{folder}: has caption {min(leaked)}, but this caption represents its image in the features. Use "
+            "the corpus without such captions."
+        )
     # Proxy features lack images that are represented by their only caption; wrong ids lack all images.
     kept = np.array([image in features for image in images])
     if not kept.any():

@@ -90,7 +90,7 @@ def load_last(folder: Path, identity: Mapping[str, Any]) -> dict[str, Any] | Non
     path = folder / LAST
     if not path.is_file():
         if others := sorted(file.name for file in folder.iterdir() if not file.name.startswith(".")):
-            raise FitError(f"{folder / others[0]}: not of a run, since there is no {LAST}. Give another --out.")
+            raise FitError(f"{folder / others[0]}: not part of a run, because {LAST} is missing. Pass another --out.")
         return None
     state = load_checkpoint(path)
     stored = state["identity"]

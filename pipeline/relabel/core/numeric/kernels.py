@@ -1,4 +1,4 @@
-"""Compilation of numeric functions by numba, and the pooling that several of them share."""
+"""Compilation of numeric functions with numba, and the pooling shared by several of them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def jit(function: F) -> F:
-    """Compile a function that releases the GIL, and cache its machine code in a folder that numba chooses."""
+    """Compile a function that releases the GIL, and cache its machine code in numba's cache folder."""
     compiled = numba.njit(nogil=True)(function)
-    # Neither the package's folder nor the user's cache may be writable: each process then compiles for itself.
+    # If neither the package's folder nor the user's cache is writable, every process compiles the function again.
     with suppress(RuntimeError):
         compiled._cache = _Cache(function)
     return compiled  # type: ignore[no-any-return]
@@ -27,9 +27,9 @@ def jit(function: F) -> F:
 
 @cache
 def _folder_name() -> str:
-    """Return a name that changes with the code of any compiled function.
+    """Return a folder name that changes with the code of any compiled function.
 
-    numba compares the file of a function, and its machine code contains the functions and constants of other files.
+    numba compares only the file of a function, but the machine code also contains functions and constants of others.
     """
     folders = {path.parent for path in Path(__file__).parents[2].rglob("*.py") if b"@jit" in path.read_bytes()}
     modules = sorted(path for folder in folders for path in folder.glob("*.py"))
@@ -37,7 +37,7 @@ def _folder_name() -> str:
 
 
 class _Place(CompileResultCacheImpl):  # type: ignore[misc]
-    """Names of the files of numba's cache, in a subfolder of the folder that numba chooses."""
+    """Paths of numba's cache files, in a subfolder of numba's folder."""
 
     def __init__(self, function: Callable[..., object]) -> None:
         super().__init__(function)
@@ -46,7 +46,7 @@ class _Place(CompileResultCacheImpl):  # type: ignore[misc]
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]
-    """A cache that never ends a run: what cannot be read is deleted and compiled again."""
+    """A cache that never raises: if it cannot be read, it is deleted and the function is compiled again."""
 
     _impl_class = _Place
 
@@ -62,7 +62,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         # The disk may be full, or another process may have removed the folder.
         with suppress(Exception):
             super().save_overload(*args)
-            # Machine code of older versions would stay forever.
+            # Otherwise machine code of older versions would never be deleted.
             for path in {*Path(self.cache_path).parent.glob("relabel-*")} - {Path(self.cache_path)}:
                 shutil.rmtree(path, ignore_errors=True)
 
@@ -76,5 +76,5 @@ def pool_next(pooled: float, score: float, pooling: int) -> float:
     """Add the score of one more reference to a sum (`MEAN`) or a maximum; NaN stays NaN."""
     if pooling == MEAN:
         return pooled + score
-    # `score != score` holds for NaN alone, which no comparison would keep.
+    # `score != score` is true only for NaN, which a comparison would drop.
     return score if score > pooled or score != score else pooled

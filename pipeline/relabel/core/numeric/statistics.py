@@ -1,6 +1,6 @@
 """Agreement of a label with human scores: Pearson, Spearman, Kendall tau-b, and a bootstrap interval over images.
 
-A coefficient of a constant is undefined: None in Python, `undefined` in a table, never NaN.
+Coefficients of constant arrays are undefined: None in Python, `undefined` in a table, never NaN.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ Vector = NDArray[np.float64]
 
 
 class Interval(NamedTuple):
-    """A 95% bootstrap interval: its ends, on the scale of the statistic."""
+    """Bounds of a 95% bootstrap interval, on the scale of the statistic."""
 
     low: float
     high: float
 
 
 def round_relative(x: Vector) -> Vector:
-    """Round to 1e-5 of the largest magnitude, so that values equal up to float32 rounding become ties.
+    """Round to 1e-5 of the maximum magnitude, which turns differences by float32 rounding into ties.
 
-    The cosine of a caption with itself is 1 plus or minus 3e-7. 25,000 such pairs must not be ranked by their noise.
+    The cosine of a caption with itself is 1 plus or minus 3e-7. The ranks of 25,000 such pairs would be noise.
     """
     scale = float(np.fmax.reduce(np.abs(x), initial=0.0))
     return x if scale == 0 else np.asarray(np.round(x / scale, 5) * scale, np.float64)
@@ -37,12 +37,12 @@ def pearson(x: Vector, y: Vector) -> float | None:
         return None
     a, b = x - x.mean(), y - y.mean()
     r = float(a @ b / np.sqrt((a @ a) * (b @ b)))
-    # Rounding may exceed the range by a few ulps.
+    # Rounding can exceed the range by a few ulps.
     return min(1.0, max(-1.0, r))
 
 
 def spearman(x: Vector, y: Vector) -> float | None:
-    """Compute Spearman's rho: Pearson's r of ranks, where ties share their mean rank; None if either is constant."""
+    """Compute Spearman's rho: Pearson's r of ranks, with mean ranks for ties; None if either is constant."""
     from scipy.stats import rankdata
 
     return pearson(rankdata(x), rankdata(y))
@@ -62,20 +62,20 @@ def bootstrap(
 ) -> Interval | None:
     """Compute a 95% percentile bootstrap interval of Pearson's r, resampling clusters.
 
-    Pairs that share an image are not independent. Therefore C of C images are drawn with replacement, and every pair of
-    an image counts as often as its image was drawn. Equal C and seed draw equal resamples, so the intervals of two
-    labels on the same pairs are comparable.
+    Pairs that share an image are not independent. Each resample therefore draws C of the C images with replacement and
+    weights every pair by the draws of its image. Equal C and seed give equal resamples, so the intervals of two labels
+    on the same pairs are comparable.
 
-    `x`, `y`: (P,) float64. `cluster`: (P,) int; any numbering. Returns Interval or None: None if r is undefined,
-    there are fewer than two clusters, or no resample is asked for.
+    `x`, `y`: (P,) float64. `cluster`: (P,) int; any numbering. Returns None if r is undefined, there are fewer than two
+    clusters, or `resamples` is 0.
     """
     names, index = np.unique(cluster, return_inverse=True)
     if pearson(x, y) is None or len(names) < 2:
         return None
-    # Centred values keep the sums of squares from swamping the differences.
+    # Centring avoids cancellation in the differences of sums of squares.
     a, b = x - x.mean(), y - y.mean()
-    # r needs only the sums of n, x, y, xx, yy and xy per cluster. All resamples are then one product of counts and
-    # sums, (resamples, C) x (C, 6).
+    # r depends only on the sums of 1, x, y, xx, yy and xy per cluster. The sums of all resamples are one product of
+    # counts and sums, (resamples, C) x (C, 6).
     columns = (np.ones_like(a), a, b, a * a, b * b, a * b)
     sums = np.stack([np.bincount(index, c, len(names)) for c in columns], axis=1)
     n, sx, sy, sxx, syy, sxy = (cluster_counts(len(names), resamples, seed) @ sums).T
@@ -85,10 +85,10 @@ def bootstrap(
 
 
 def percentile_interval(values: Vector) -> Interval | None:
-    """Return the interval that holds the central 95% of resampled values.
+    """Return the interval between the 2.5% and 97.5% quantiles of resampled values; None if no value is finite.
 
-    `values`: (resamples,) float64; NaN where the statistic of a resample is undefined, as where few clusters carry all
-    variance. These are left out. Returns Interval or None: None if no value is finite.
+    `values`: (resamples,) float64. NaN is ignored: the statistic of a resample can be undefined if few clusters carry
+    all variance.
     """
     finite = values[np.isfinite(values)]
     if not len(finite):
@@ -103,7 +103,7 @@ def _constant(x: Vector) -> bool:
 
 @lru_cache(maxsize=4)
 def cluster_counts(clusters: int, resamples: int, seed: int) -> Vector:
-    """Count the draws of each cluster: (resamples, clusters), each row sums to `clusters`. The array is cached."""
+    """Count the draws of each cluster: (resamples, clusters); every row sums to `clusters`. The array is cached."""
     counts = np.empty((resamples, clusters))
     for row, drawn in zip(counts, draw_clusters(clusters, resamples, seed), strict=True):
         row[:] = drawn
@@ -111,7 +111,7 @@ def cluster_counts(clusters: int, resamples: int, seed: int) -> Vector:
 
 
 def draw_clusters(clusters: int, resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the rows of `cluster_counts`, where all of them would not fit into memory."""
+    """Yield the rows of `cluster_counts` one by one, for callers without memory for the whole array."""
     generator = np.random.default_rng(seed)
     for _ in range(resamples):
         yield np.bincount(generator.integers(0, clusters, clusters), minlength=clusters)

@@ -1,6 +1,6 @@
-"""Loops run by several threads: compiled kernels, which release the GIL, and torch's operators.
+"""Multithreading: loops over compiled kernels that release the GIL, and the threads of torch and BLAS.
 
-Functions that change torch's number of threads restore its own setting.
+Changes to the number of threads are undone on exit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def run_chunks(
     """Call ``work(start, stop)`` for consecutive chunks of 0..count, in any order.
 
     `step`: size of a chunk; the last one may be smaller. `done`: called in the calling thread with the size of each
-    finished chunk. After an error, chunks that have not begun are dropped.
+    finished chunk. After an error, chunks that have not started are cancelled.
     """
 
     def run(start: int) -> int:
@@ -29,14 +29,14 @@ def run_chunks(
         return stop - start
 
     with ThreadPoolExecutor(threads) as pool:
-        # One chunk starts no thread, which would take longer than small work.
+        # A single chunk runs in this thread, because starting another can take longer than the work.
         for size in (pool.map if count > step else map)(run, range(0, count, step)):
             done(size)
 
 
 @contextmanager
 def inner_threads(count: int) -> Iterator[None]:
-    """Let torch use `count` threads inside each operator."""
+    """Set torch's number of intra-op threads to `count`, and restore it on exit."""
     import torch
 
     before = torch.get_num_threads()
@@ -48,13 +48,13 @@ def inner_threads(count: int) -> Iterator[None]:
 
 
 def single_blas_thread() -> AbstractContextManager[object]:
-    """Limit numpy's matrix products to one thread each."""
+    """Limit BLAS, and with it numpy's matrix products, to one thread per call."""
     return _libraries().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
 
 
 @cache
 def _libraries() -> Any:
-    """Return the libraries with threads that this process has loaded; the search for them takes milliseconds."""
+    """Return a controller of the loaded threading libraries. It is cached, because the search takes milliseconds."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

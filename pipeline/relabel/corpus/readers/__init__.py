@@ -1,8 +1,8 @@
-"""Captions of any format: containers hold records, layouts find their parts, and rules make captions of them.
+"""Readers of captions in any format. `open_input` is the entry point.
 
-`open_input` opens the files that `files` finds. `containers` reads records, each with its place; `layouts` tells
-image, captions, ids and split of a record; `rules` decides what is an image of its own, what is left out and which
-split a name means. Ids get the namespace as a prefix (`coco:770337`).
+`files` finds the files. `containers` reads their records and locates each for messages. `layouts` finds the image,
+captions, ids and split of a record. `rules` identifies images, leaves out invalid captions and resolves names of
+splits. Ids get the namespace as a prefix (`coco:770337`).
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ _KARPATHY: dict[str, tuple[str, str | None]] = {
     "coco": ("karpathy-splits", "dataset_coco.json"),
     "flickr30k": ("flickr30k", None),
 }
-"""Dataset to the dataset manifest and file of its captions. None takes the first alternative that exists."""
+"""Dataset manifest and file of the captions of each dataset. None selects the first alternative that exists."""
 _FIXED = {"karpathy": KARPATHY, "scan": SCAN}
 _READ: dict[str, tuple[str, ...]] = {"karpathy": (), "scan": ("ids", "captions_per_image")}
-"""Format to its columns, and to its parameters. Its files are opened when captions are read, and not by every stage."""
+"""Columns and parameters of formats with fixed columns. Stages that read no captions do not open their files."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """Captions that can be read.
+    """Captions that are ready to be read.
 
-    `files`: every file by its name.
+    `files`: path of each file by name.
     `config`: parameters that affect the captions.
     `read`: returns the captions in file order.
-    `sha256`: returns the identity of what a file holds.
-    `note`: layout that was recognised, for a line that is printed.
-    `left_out`: reason to the number of records that `read` has left out and the place of the first.
-    `warnings`: what a user should know about the captions that `read` has returned.
+    `sha256`: returns a hash of the content of a file.
+    `note`: description of the recognised layout, to be printed.
+    `left_out`: for each reason, the number of records that `read` has left out and the location of the first.
+    `warnings`: warnings about the captions that `read` has returned.
     """
 
     files: dict[str, Path]
@@ -64,9 +64,9 @@ class Input:
 
 
 def open_input(params: IngestParams, runtime: Runtime, row_ids: list[RowIds] | None = None) -> Input:
-    """Find the files that `params` name and recognise their layout, without reading the captions.
+    """Find the files that `params` name and detect their layout, without reading the captions.
 
-    `row_ids`: gets the caption ids of each row while the captions of a table are read.
+    `row_ids`: list to which the caption ids of each row are appended while the captions of a table are read.
     """
     path, form, files = params.path, params.format, list[Path]()
     if path is None:
@@ -76,18 +76,18 @@ def open_input(params: IngestParams, runtime: Runtime, row_ids: list[RowIds] | N
     if path is not None and form != "coco":
         form, files = find_files(path, form, params.encoding)
     elif form != "coco":
-        message = f"no captions of dataset {params.dataset} are given"
-        raise UsageError(message, where="ingest", todo="Name a file or folder of captions with --path.")
+        message = f"no captions for dataset {params.dataset}"
+        raise UsageError(message, where="ingest", hint="Pass a file or folder of captions with --path.")
     scan = params.ids in ("caption", "position")
     only = {"captions_per_image": "scan", "columns": "csv", "records": "json"} | ({"ids": "scan"} if scan else {})
     for key, wanted in only.items():
-        # A parameter that has no effect is a mistake of the user.
+        # A parameter without an effect is probably a mistake.
         if getattr(params, key) and form != wanted:
             raise UsageError(f"{key} {getattr(params, key)} is for the format {wanted}, not {form}", where="ingest")
     if row_ids is not None and (path is None or not path.is_file() or form not in _ROWS):
-        todo = "Read the captions with pandas, for example, and give the table to relabel.label or relabel.ingest."
-        problem = "ids by row exist only for a table in memory, or for one Parquet or Arrow file"
-        raise UsageError(problem, where=str(path or params.dataset), todo=todo)
+        hint = "Read the captions, for example with pandas, and pass the table to relabel.label or relabel.ingest."
+        problem = "ids by row are available only for a table in memory, or for one Parquet or Arrow file"
+        raise UsageError(problem, where=str(path or params.dataset), hint=hint)
     params = params.model_copy(update={"format": form})
     if path is None or form == "coco":
         source = _open_coco(params, runtime)
@@ -99,9 +99,9 @@ def open_input(params: IngestParams, runtime: Runtime, row_ids: list[RowIds] | N
 
 
 def first_images(captions: Iterable[Caption], limit: int) -> Iterator[Caption]:
-    """Yield the captions of the first `limit` images of each split. An image without a valid caption does not count."""
+    """Yield the captions of the first `limit` images of each split. Images without a valid caption do not count."""
     images = dict[str, set[str]]()
-    # All captions are read, since those of an image may be anywhere, and a file with an error has it with any limit.
+    # All captions are read: those of an image may be anywhere, and an error is reported whatever the limit.
     for caption in captions:
         first = images.setdefault(caption.split, set())
         if len(first) < limit:
@@ -111,10 +111,10 @@ def first_images(captions: Iterable[Caption], limit: int) -> Iterator[Caption]:
 
 
 def _config(params: IngestParams, *names: str) -> dict[str, Any]:
-    """Return the parameters that a format reads, and those of all formats that are not as usual."""
-    usual = IngestParams()
+    """Return the parameters that a format reads, and the parameters of all formats that differ from the defaults."""
+    defaults = IngestParams()
     rules = ("encoding", "lists", "bad_records", "split_names", "limit")
-    changed = [name for name in rules if getattr(params, name) != getattr(usual, name)]
+    changed = [name for name in rules if getattr(params, name) != getattr(defaults, name)]
     return params.model_dump(mode="json", include={"format", *names, *changed})
 
 
@@ -123,7 +123,7 @@ def _open_coco(params: IngestParams, runtime: Runtime) -> Input:
     from relabel.corpus.splits import coco_test_captions, split_by_ids
 
     paths = coco_files(params.path) if params.path else [locate("coco-captions", f, runtime.data) for f in FILES]
-    # The two lists of ids are inputs of the corpus as well.
+    # The two lists of ids determine the splits, so they are inputs of the corpus.
     ids, images = locate("eccv", "coco_test_ids.npy", runtime.data), cxc.shipped("sits", "val")
     files = {path.name: path for path in paths} | {"splits: test captions": ids, "splits: val images": images}
     rules = Rules(params, paths, runtime.memory)
@@ -147,10 +147,10 @@ def _open_files(
     if form == "scan":
         listed = [] if params.ids == "position" else [one for one in map(ids_file, files) if one.is_file()]
     elif form == "webdataset":
-        # Of the captions alone, which are a small part of a shard.
+        # Hash only the captions, a small part of a shard.
         digest = partial(webdataset_digest, text=params.text_column)
         sha256 = partial(input_sha256, compute=digest, name=f"captions {params.text_column}")
-    # Other files must have the columns of the first one that has captions.
+    # All files must have the columns of the first one with captions.
     opened = partial(_open, params=params, runtime=runtime, bad=rules.bad)
     model, first, columns = files[0], None, _FIXED.get(form, given)
     if form not in _FIXED:
@@ -158,15 +158,15 @@ def _open_files(
     opened = partial(opened, given=columns, model=name_below(model, path))
     splits = splits_of_names(files, path, params) if params.in_split is None and columns.split is None else {}
     rules.note = note = f"format {form}; {columns.describe((first and first.example) or {})}"
-    if told := set(splits.values()):
-        note = f"{note.partition('; splits')[0]}; splits: names of files ({', '.join(sorted(told))})"
-    config |= {"splits": "names of files"} if len(told) > 1 else {}
+    if in_names := set(splits.values()):
+        note = f"{note.partition('; splits')[0]}; splits: names of files ({', '.join(sorted(in_names))})"
+    config |= {"splits": "names of files"} if len(in_names) > 1 else {}
     config |= {"chosen": {**columns.__dict__, "text": list(columns.text)}} if first else {}
 
     def sources() -> Iterator[tuple[Container, Columns]]:
         for file in files:
-            container, found = (first, columns) if first and file == model else opened(file)
-            yield container, replace(found, in_split=splits.get(file) or found.in_split)
+            container, of_file = (first, columns) if first and file == model else opened(file)
+            yield container, replace(of_file, in_split=splits.get(file) or of_file.in_split)
 
     named = {name_below(file, path): check_regular(file) for file in [*files, *listed]}
     return Input(named, config, lambda: rules.captions(sources()), sha256, note, rules.left_out, rules.warnings)
@@ -175,7 +175,7 @@ def _open_files(
 def _first(
     files: Sequence[Path], opened: Callable[[Path], tuple[Container, Columns]]
 ) -> tuple[Path, Container, Columns]:
-    """Return the first file that has captions, opened; raise the error of the first file if none has."""
+    """Open the first file that has captions; raise the error of the first file if none has any."""
     for file in files:
         with suppress(CheckError):
             return file, *opened(file)
@@ -185,7 +185,7 @@ def _first(
 def _open(
     path: Path, params: IngestParams, given: Columns, runtime: Runtime, bad: Bad, model: str = ""
 ) -> tuple[Container, Columns]:
-    """Open a file; return its container and the columns that it has. `model`: file that `given` was found in."""
+    """Open a file; return its container and its columns. `model`: the file from which `given` was detected."""
     form, key = params.format, ""
     if form == "csv":
         container = containers.open_csv(path, params, usual_roles, bad)
@@ -209,17 +209,18 @@ def _open(
     if container.example is None:
         return container, given
     try:
-        found = given.find(container.example, container.where, container.hint, key == "annotations")
+        columns = given.find(container.example, container.where, container.hint, key == "annotations")
     except CheckError as error:
         if model:
-            there = ", ".join([*container.example][:20])
-            error.todo = f"{model} has it; there are {there}. Name columns of all files, or move one without captions."
+            existing = ", ".join([*container.example][:20])
+            error.hint = f"{model} has it; this file has {existing}. Name columns that all files have, or move files "
+            error.hint += "without captions away."
         raise
-    return container, replace(found, unique=found.unique or given.unique or given.image_id == KEY)
+    return container, replace(columns, unique=columns.unique or given.unique or given.image_id == KEY)
 
 
 def _open_text(path: Path, params: IngestParams) -> Container:
-    """Open a text file beside an image, whose name is that of the image: each line is a caption."""
+    """Open a text file that has the name of its image and one caption per line."""
     stem = path.name.removesuffix(".gz").removesuffix(".txt")
     record = {KEY: stem, TEXT: captions_of_text("".join(containers.read_texts(path, params.encoding)))}
     return of_records(f"{path}: ", iter([(stem, record)]), str(path))

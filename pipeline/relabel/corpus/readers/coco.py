@@ -1,8 +1,8 @@
 """COCO's captions of 2014 with the splits of retrieval papers: two files of annotations.
 
 `captions_train2014.json` and `captions_val2014.json` (Chen et al., Microsoft COCO Captions, 2015, arXiv:1504.00325).
-Papers do not use COCO's train and val, but the splits in `relabel.corpus.splits`. Other files of `images` and
-`annotations` are JSON like any other.
+Papers use the splits in `relabel.corpus.splits` instead of COCO's train and val. Other files of `images` and
+`annotations` are read as ordinary JSON.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _MEMORY = 4 << 30
 
 def coco_files(folder: Path) -> list[Path]:
     """Return the paths of the two files in an annotations folder, or in its parent."""
-    # The archives of COCO unpack to a folder of this name.
+    # COCO's archives contain a folder with this name.
     inner = folder / "annotations"
     paths = [(inner if inner.is_dir() else folder) / name for name in FILES]
-    return [check_regular(path, todo="`relabel fetch coco-captions` gets it.") for path in paths]
+    return [check_regular(path, hint="Download it with `relabel fetch coco-captions`.") for path in paths]
 
 
 def open_coco(paths: Sequence[Path], splitter: Splitter, memory: int = _MEMORY) -> list[Container]:
@@ -42,9 +42,9 @@ def open_coco(paths: Sequence[Path], splitter: Splitter, memory: int = _MEMORY) 
         lists = [body["annotations"] for body in bodies]
         ids = [np.array([[one["id"], one["image_id"]] for one in body], np.int64).reshape(-1, 2) for body in lists]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        problem = f"no annotations with whole numbers as id and image_id: {error}"
+        problem = f"no annotations with integers as id and image_id: {error}"
         raise CheckError(problem, where=str(paths[0].parent)) from error
-    # The split needs the ids of both files.
+    # The splits depend on the ids of both files.
     split_of = splitter(*np.concatenate(ids).T)
     return [of_records(f"{path}: ", _rows(body, split_of), str(path)) for path, body in zip(paths, lists, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Files: which files of a folder hold captions, the format of each, and the splits that their names tell."""
+"""Discovery of the files with captions in a folder, with their format and the splits in their names."""
 
 from __future__ import annotations
 
@@ -25,26 +25,25 @@ ENDINGS: dict[str, tuple[str, ...]] = {
     "webdataset": (".tar", ".tar.gz", ".tgz"),
     "text": (".txt", ".txt.gz"),
 }
-"""Format to the endings of its files. In a folder, files with other endings are not read."""
+"""File endings of each format. In a folder, files with other endings are not read."""
 _BY_NAME = {
     "packed": (".zip", ".bz2", ".xz", ".zst", ".7z", ".xlsx", ".xls", ".pkl"),
     "scan": ("_caps.txt",),
     "names": ("_ids.txt",),
     **{form: ENDINGS[form] for form in ("parquet", "arrow", "webdataset")},
 }
-"""Formats that the ending decides, without a look into the file, and what is not read."""
+"""Endings that decide the format without reading the file, including formats that cannot be read."""
 _MARKS = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff" * 4: "arrow"}
 _MARKS |= dict.fromkeys((b"PK\x03\x04", b"\xfd7zXZ", b"BZh", b"\x28\xb5\x2f\xfd"), "packed")
 """Formats by the first bytes of a file."""
 _SPLITS = "dataset_dict.json"
-"""File of Hugging Face `datasets` beside a folder per split."""
+"""File that Hugging Face `datasets` writes next to the folders of the splits."""
 
 
 def find_files(path: Path, form: Format | None, encoding: str | None = None) -> tuple[Format, list[Path]]:
     """Return the format and the files of captions at a path.
 
-    `form`: the format if it is given, whose files are read then. Otherwise, all files that may hold captions must be of
-    one format.
+    `form`: format of the files to return. By default, all files that may hold captions must have the same format.
     """
     if form == "scan":
         return form, scan_files(path)
@@ -52,43 +51,43 @@ def find_files(path: Path, form: Format | None, encoding: str | None = None) -> 
         return form or _format_of_one(check_regular(path), encoding), [path]
     if form is None and any((path / folder / "captions_train2014.json").is_file() for folder in ("", "annotations")):
         return "coco", []
-    found = dict[str, list[Path]]()
+    by_kind = dict[str, list[Path]]()
     endings = tuple(ending for endings in (ENDINGS | _BY_NAME).values() for ending in endings)
     for file in _walk(path):
         named = file.name.lower().endswith(endings) and not ABOUT.fullmatch(file.name)
         if named and (kind := _format_of(file, encoding)):
-            found.setdefault(kind, []).append(file)
+            by_kind.setdefault(kind, []).append(file)
     if form is not None:
-        others = {"img2dataset": ["parquet"], "karpathy": ["json"], "jsonl": ["jsonl", "json"]}.get(form, [form])
-        files = [file for kind in others for file in found.get(kind, ())]
-        files = files or [file for others in found.values() for file in others]
+        kinds = {"img2dataset": ["parquet"], "karpathy": ["json"], "jsonl": ["jsonl", "json"]}.get(form, [form])
+        files = [file for kind in kinds for file in by_kind.get(kind, ())]
+        files = files or [file for any_kind in by_kind.values() for file in any_kind]
         return (form, sorted(files)) if files else _unclear(path, {})
-    metadata = "parquet" in found and _is_metadata(found["parquet"][0])
-    # Lists of names hold no captions, and the files of images that img2dataset wrote repeat the metadata.
-    passed = ("webdataset", "text", "json", "names") if metadata else () if "text" in found else ("names",)
-    found = {kind: files for kind, files in found.items() if kind not in passed}
-    kind = next(iter(found), None)
-    if len(found) > 1 or kind not in get_args(Format):
-        return _unclear(path, found)
-    return "img2dataset" if metadata else cast(Format, kind), found[str(kind)]
+    metadata = "parquet" in by_kind and _is_metadata(by_kind["parquet"][0])
+    # Lists of names do not hold captions, and the other files of img2dataset repeat the metadata.
+    passed = ("webdataset", "text", "json", "names") if metadata else () if "text" in by_kind else ("names",)
+    by_kind = {kind: files for kind, files in by_kind.items() if kind not in passed}
+    kind = next(iter(by_kind), None)
+    if len(by_kind) > 1 or kind not in get_args(Format):
+        return _unclear(path, by_kind)
+    return "img2dataset" if metadata else cast(Format, kind), by_kind[str(kind)]
 
 
 def _format_of_one(path: Path, encoding: str | None) -> Format:
-    """Return the format of a file that is given by name."""
+    """Return the format of a single file."""
     form = _format_of(path, encoding)
     if form == "packed":
-        todo = "Unpack it, or save it as CSV; .gz is read."
-        raise CheckError("a packed file, or a workbook", where=str(path), todo=todo)
+        hint = "Unpack it, or save it as CSV; .gz files can be read."
+        raise CheckError("compressed files and workbooks cannot be read", where=str(path), hint=hint)
     if form == "parquet" and _is_metadata(path):
         return "img2dataset"
-    # The name of one file of text is not that of an image.
+    # A single text file is a table of captions: its name is not that of an image.
     return "csv" if form in ("text", "names", "scan") else cast(Format, form) if form else _unclear(path, {})
 
 
 def _format_of(path: Path, encoding: str | None) -> str | None:
-    """Return the format of a file by its ending, or else by its first bytes; None if neither tells it.
+    """Detect the format of a file from its ending or its first bytes; return None if it is unknown.
 
-    "names" is a list of images, and "packed" what must be unpacked first.
+    "names" is a list of names of images, and "packed" is a compressed file or a workbook.
     """
     name, head = path.name.lower(), b""
     if form := next((form for form, endings in _BY_NAME.items() if name.endswith(endings)), None):
@@ -97,12 +96,12 @@ def _format_of(path: Path, encoding: str | None) -> str | None:
         head = next(read_blocks(path), b"")
         text = next(decoded([head], path, encoding), "").lstrip()
     except CheckError:
-        text = head.decode("latin-1").lstrip()  # the reader names the fault
+        text = head.decode("latin-1").lstrip()  # the reader reports the error
     if head[257:262] == b"ustar":
         return "webdataset"
     if form := next((form for mark, form in _MARKS.items() if head.startswith(mark)), None):
         return form
-    # An object that ends before the next one begins.
+    # An object that ends on its first line, followed by another one.
     joined = re.match(r"\{[^\n]*\}\s*\n\s*\{", text)
     if joined or (name.endswith(ENDINGS["jsonl"]) and text[:1] != "["):
         return "jsonl"
@@ -117,26 +116,26 @@ def _format_of(path: Path, encoding: str | None) -> str | None:
 
 
 def _is_metadata(path: Path) -> bool:
-    """Return whether a Parquet file is the metadata of images that img2dataset downloaded."""
+    """Return True if a Parquet file is the metadata of images that img2dataset downloaded."""
     return {"key", STATUS} <= {*(open_arrow(path, "parquet", 0).example or ())}
 
 
 def _unclear(path: Path, found: Mapping[str, Sequence[Path]]) -> NoReturn:
-    """Raise for files of no format or of several."""
+    """Raise UsageError for files of several formats, or of an unknown one."""
     several = f"files of several formats: {', '.join(found)}"
-    problem = several if len(found) > 1 else "no captions of a known format"
-    todo = f"Give the format with --format: one of {', '.join(get_args(Format))}."
+    problem = several if len(found) > 1 else "no captions in a known format"
+    hint = f"Set the format with --format: one of {', '.join(get_args(Format))}."
     if found:
-        # The first of each, since there may be thousands.
+        # Name only a few files of each format, because there may be thousands.
         names = [f"{kind}: {', '.join(name_below(file, path) for file in files[:5])}" for kind, files in found.items()]
-        problem, todo = f"{problem} ({'; '.join(names)})", f"{todo} Files of other formats are not read then."
-    raise UsageError(problem, where=str(path), todo=todo)
+        problem, hint = f"{problem} ({'; '.join(names)})", f"{hint} Files of other formats are then ignored."
+    raise UsageError(problem, where=str(path), hint=hint)
 
 
 def table_files(path: Path, endings: Sequence[str]) -> list[Path]:
-    """Return the file itself, or the files below a folder with one of the endings, sorted by path.
+    """Return the file itself, or the files below a folder that have one of the endings, sorted by path.
 
-    Names that begin with a dot or an underscore are left out, as are caches of Hugging Face `datasets`.
+    Names that begin with a dot or an underscore, and caches of Hugging Face `datasets`, are ignored.
     """
     files = _walk(path) if path.is_dir() else [check_regular(path)]
     files = [file for file in files if not path.is_dir() or file.name.lower().endswith(tuple(endings))]
@@ -146,21 +145,21 @@ def table_files(path: Path, endings: Sequence[str]) -> list[Path]:
 
 
 def _walk(path: Path) -> list[Path]:
-    """Return the files below a folder, also of folders that are links."""
-    hidden, found, seen = (".", "_", "cache-"), list[Path](), {path.resolve()}
+    """Return the files below a folder, following links to folders."""
+    hidden, paths, seen = (".", "_", "cache-"), list[Path](), {path.resolve()}
     for name, folders, files in os.walk(path, followlinks=True):
         folder = Path(name)
         inner = {one: (folder / one).resolve() for one in folders if not one.startswith(hidden)}
-        # A link may lead to a folder above it.
+        # A link may point to one of its parents.
         folders[:] = [one for one, real in inner.items() if real not in seen]
         seen.update(inner.values())
         names = _saved(folder) if any(file.endswith(".arrow") for file in files) else set()
-        found += [folder / file for file in files if not file.startswith(hidden) and (not names or file in names)]
-    return sorted(found)
+        paths += [folder / file for file in files if not file.startswith(hidden) and (not names or file in names)]
+    return sorted(paths)
 
 
 def _saved(folder: Path) -> set[str]:
-    """Return the shards that `save_to_disk` wrote last, which may be fewer than before; none of any other folder."""
+    """Return the shards that `save_to_disk` wrote last: older ones may remain. Empty for any other folder."""
     state = folder / "state.json"
     body = open_json(state, None, 0) if state.is_file() else {}
     shards = body.get("_data_files") if isinstance(body, dict) else None
@@ -168,14 +167,14 @@ def _saved(folder: Path) -> set[str]:
 
 
 def split_of_name(file: Path, root: Path, names: Mapping[str, Split] = {}) -> Split | None:
-    """Return the split that the name of a file, or else of a folder between it and `root`, contains; None without."""
-    # Folders above `root` are the user's, and their names say nothing about the file.
+    """Return the split in the name of a file or of a folder between it and `root`, or None if there is none."""
+    # Folders above `root` do not describe the file.
     inner = file.relative_to(root).parts if root in file.parents else (file.name,)
-    # The nearest name decides: the file, then its folder. A name of two splits decides nothing.
+    # The file is checked first, then its parents. A name with two splits is skipped.
     for part in reversed(inner):
-        if whole := split_of(part.partition(".")[0], names):
-            return whole
-        # TestSet.csv, the folders split=val of Hive, and COCO's test-dev2017.
+        if split := split_of(part.partition(".")[0], names):
+            return split
+        # Words of names such as TestSet.csv, split=val (Hive) and test-dev2017 (COCO).
         words = re.split(r"[-_.= ]|(?<=[a-z])(?=[A-Z])", re.sub(r"(?i)(test)[-_](dev|std)", r"\1", part))
         splits = {split_of(word, names) for word in words} - {None}
         if len(splits) == 1:
@@ -184,20 +183,21 @@ def split_of_name(file: Path, root: Path, names: Mapping[str, Split] = {}) -> Sp
 
 
 def splits_of_names(files: Sequence[Path], root: Path, params: IngestParams) -> dict[Path, Split]:
-    """Return the split in the name of each file; none if no name tells one."""
+    """Return the split in the name of each file. Empty if no name contains a split."""
     splits = {file: split for file in files if (split := split_of_name(file, root, params.split_names)) is not None}
     without = [file for file in files if file not in splits]
     if without and (root / _SPLITS).is_file():
         names = sorted({file.relative_to(root).parts[0] for file in without})
-        todo = f"Map them, as in --set 'ingest.split_names={{{names[0]}: val}}', or all to one split with --in-split."
-        raise CheckError(f"unknown splits: {', '.join(names)}", where=str(root / _SPLITS), todo=todo)
+        hint = f"Map them, as in --set 'ingest.split_names={{{names[0]}: val}}', or use one split with --in-split."
+        raise CheckError(f"unknown splits: {', '.join(names)}", where=str(root / _SPLITS), hint=hint)
     if splits and without:
-        message = f"{name_below(without[0], root)} names no split, and {name_below(next(iter(splits)), root)} does"
-        todo = "Give --in-split, or map the names of others, as in --set 'ingest.split_names={NAME: val}'."
-        raise UsageError(message, where=str(root), todo=todo)
+        first, other = name_below(without[0], root), name_below(next(iter(splits)), root)
+        message = f"the name of {first} contains no split, but that of {other} does"
+        hint = "Pass --in-split, or map the other names, as in --set 'ingest.split_names={NAME: val}'."
+        raise UsageError(message, where=str(root), hint=hint)
     return splits
 
 
 def name_below(file: Path, root: Path) -> str:
-    """Return the name of a file below the folder that was given."""
+    """Return the path of a file relative to the folder `root`, or its name if it is not inside."""
     return file.relative_to(root).as_posix() if root in file.parents else file.name

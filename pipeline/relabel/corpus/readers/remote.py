@@ -1,6 +1,6 @@
-"""Local copies of captions at a URL of fsspec. Of tar files, only the members with captions are copied.
+"""Local copies of captions at a URL of fsspec. For tar files, only the members with captions are copied.
 
-Captions are hashed before they are read, so that a file is read twice. A copy makes both passes over the same bytes.
+Captions are hashed and then read, so each file is read twice. With a copy, both passes read the same bytes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _READ = tuple(ending for endings in ENDINGS.values() for ending in endings)
 def fetch_captions(params: IngestParams, data: Path, progress: Progress = SILENT) -> Path:
     """Copy the captions at `params.url` into the folder of fetched files; return the local file or folder.
 
-    All files in one state (names, sizes, ETags) share a folder: an interrupted copy resumes in it, a second one
-    transfers nothing, and a change at the URL is copied from the start.
+    The folder is named by the names, sizes and ETags of the files. An interrupted copy resumes, a complete one is
+    reused, and if any file changes at the URL, all files are copied again.
     """
     import fsspec
 
@@ -50,11 +50,11 @@ def fetch_captions(params: IngestParams, data: Path, progress: Progress = SILENT
     except RelabelError:
         raise
     except (FileNotFoundError, FileExistsError, ImportError, ValueError) as error:
-        raise MissingError(str(error), where=where, todo="Check the URL, or give a pattern.") from error
-    # The errors of file systems have no base class in common.
+        raise MissingError(str(error), where=where, hint="Check the URL, or pass a pattern.") from error
+    # The errors of file systems do not have a common base class.
     except Exception as error:
-        todo = "Check your credentials and the connection, and run it again; complete files are kept."
-        raise PartialError(f"{type(error).__name__}: {error}", where=where, todo=todo) from error
+        hint = "Check your credentials and connection, and run the command again. Complete files are kept."
+        raise PartialError(f"{type(error).__name__}: {error}", where=where, hint=hint) from error
     for other in copies.parent.iterdir():
         if other != copies:
             shutil.rmtree(other)
@@ -63,21 +63,21 @@ def fetch_captions(params: IngestParams, data: Path, progress: Progress = SILENT
 
 
 def _list_files(filesystem: Any, path: str, form: Format | None) -> tuple[str, dict[str, dict[str, Any]]]:
-    """Return the folder of a file, folder or pattern, and the properties of each file by name relative to it."""
+    """List the files at a path or pattern; return their folder, and the properties of each file by relative name."""
     filesystem.invalidate_cache()  # another process may have written since
     if filesystem.isdir(path):
-        root, found = path, filesystem.find(path, detail=True)
-        found = {key: about for key, about in found.items() if key.lower().endswith(_READ)}
-        # img2dataset writes tar files of images beside its metadata.
-        if form != "webdataset" and any(key.endswith(".parquet") for key in found):
-            found = {key: about for key, about in found.items() if not key.endswith(ENDINGS["webdataset"])}
+        root, entries = path, filesystem.find(path, detail=True)
+        entries = {key: about for key, about in entries.items() if key.lower().endswith(_READ)}
+        # img2dataset writes tar files of images next to its metadata.
+        if form != "webdataset" and any(key.endswith(".parquet") for key in entries):
+            entries = {key: about for key, about in entries.items() if not key.endswith(ENDINGS["webdataset"])}
     else:
-        # The names of folders below the first pattern may tell splits.
-        root, found = re.split(r"/[^/]*[*?[]|/[^/]*$", path, maxsplit=1)[0], filesystem.glob(path, detail=True)
-    if not (keys := [key for key in sorted(found) if found[key]["type"] == "file"]):
-        raise FileNotFoundError("no captions here")
-    # A key of an object store or archive may hold any text, such as a name that leads out of its folder.
-    return root, {check_name(key.removeprefix(f"{root}/")): found[key] for key in keys}
+        # The root is above the first pattern, because names of folders may contain splits.
+        root, entries = re.split(r"/[^/]*[*?[]|/[^/]*$", path, maxsplit=1)[0], filesystem.glob(path, detail=True)
+    if not (keys := [key for key in sorted(entries) if entries[key]["type"] == "file"]):
+        raise FileNotFoundError("no captions at this URL")
+    # Keys of object stores and archives may be unsafe paths, such as paths out of their folder.
+    return root, {check_name(key.removeprefix(f"{root}/")): entries[key] for key in keys}
 
 
 def _copy(file: Any, text: str | None, where: str, out: Path) -> None:

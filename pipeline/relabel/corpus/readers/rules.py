@@ -1,4 +1,4 @@
-"""Rules of all formats: the identity of images, captions that are left out, names of splits."""
+"""Rules for the records of all formats: identity of images, captions to leave out, names of splits."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ EMPTY = frozenset({"nan", "NaN", "None", "<NA>"})
 """Texts that pandas and Python write for a missing value."""
 EMPTY_CAPTION = "empty caption"
 SUCCESS = "success"
-"""What img2dataset calls an image that was downloaded."""
-_FEW = 10  # empty captions
-_LONGEST = 1 << 18  # characters of a caption
-_AVERAGE = 4096  # characters of a caption, once the captions take a quarter of the memory
-_BYTES = 100  # that a caption takes while all are sorted
+"""Status of an image that img2dataset downloaded."""
+_FEW = 10  # empty captions that do not indicate a wrong layout
+_LONGEST = 1 << 18  # maximum number of characters of a caption
+_AVERAGE = 4096  # maximum mean length of captions, in characters, if they take over a quarter of the memory
+_BYTES = 100  # memory per caption while captions are sorted
 _POSITION = re.compile(r"(?!\w+://)(.*[^#\s])#(\d{1,9})", re.DOTALL)
 _WHOLE = re.compile(r"-?\d+\.0+")
 _FILE_NAME = re.compile(r"[^/\\]+\.[A-Za-z][A-Za-z0-9]{1,4}")
 
 
 class Rules:
-    """The captions that records become, and what was left out.
+    """Conversion of records to captions, with a count of the records that were left out.
 
-    `left_out`: reason to the number of records and the place of the first. `warnings`: once all are read. `note`: the
-    layout, for messages. `row_ids`: takes the caption ids of every record, if they are wanted.
+    `left_out`: for each reason, the number of records and the location of the first. `warnings`: complete after all
+    captions were read. `note`: the layout, for messages. `row_ids`: list to which the ids of each record are appended.
     """
 
     def __init__(self, params: IngestParams, files: Sequence[Path], memory: int) -> None:
@@ -60,70 +60,69 @@ class Rules:
     def captions(self, sources: Iterable[tuple[Container, Columns]]) -> Iterator[Caption]:
         """Yield the captions of the containers of `files`."""
         for self._file, (container, columns) in enumerate(sources):
-            # Names may be unique in their file or folder only.
-            apart = self.params.ids in ("shard", "folder")
-            self._prefix = file_prefix(self.files[self._file], self._root, self.params.ids) if apart else ""
+            # Names may be unique only within a file or folder.
+            by_file = self.params.ids in ("shard", "folder")
+            self._prefix = file_prefix(self.files[self._file], self._root, self.params.ids) if by_file else ""
             if (example := container.example) is not None:
-                records, known = container.read(columns.paths(example)), len(example)
+                records, count = container.read(columns.paths(example)), len(example)
                 self._compare(example, container.where)
                 for self._record, (number, values) in enumerate(records):
-                    if len(example) > known:
-                        known = len(example)
+                    if len(example) > count:
+                        count = len(example)
                         self._compare(example, f"{container.place}{number}")
                     yield from self._captions_of(number, f"{container.place}{number}", columns, *values)
-            # Records may be left out before the first caption.
             self.end()
             self._records = self._bad = 0
         self.finish()
 
     def _compare(self, example: Mapping[str, Any], where: str) -> None:
-        """Raise if a record has a column that would be read if the records before had it."""
+        """Raise CheckError if a new column would have been read if the earlier records had it too."""
         earlier, self._example = self._example, self._example | {**example}
         if not earlier or len(self._example) == len(earlier):
             return
         given = Columns.given(self.params)
         if given.find(earlier, where) != given.find(self._example, where):
             late = ", ".join(name for name in example if name not in earlier)
-            todo = "Write it in all, or name what to read with --text-column, --image-id-column or --in-split, "
-            todo += "or --set 'ingest.caption_id_column=\"\"'."
-            raise CheckError(f"column {late} is not in the records before", where=where, todo=todo)
+            hint = "Add it to all records, or name the columns to read: --text-column, --image-id-column, --in-split, "
+            hint += "or --set 'ingest.caption_id_column=\"\"'."
+            raise CheckError(f"earlier records do not have the column {late}", where=where, hint=hint)
 
     def bad(self, reason: str, where: str) -> None:
-        """Leave out a record, or raise where the parameters ask for it."""
+        """Count a record that is left out, or raise CheckError if `bad_records` is "error"."""
         self._count(reason, where)
         self._bad += 1
 
     def _count(self, reason: str, where: str) -> None:
         if self.params.bad_records == "error":
-            raise CheckError(reason, where=where, todo="ingest.bad_records=skip leaves such records out.")
+            raise CheckError(reason, where=where, hint="To leave such records out, set ingest.bad_records=skip.")
         count, first = self.left_out.get(reason, (0, where))
         self.left_out[reason] = count + 1, first
 
     def end(self) -> None:
-        """End a file; raise if more than half of it was left out."""
-        # A few empty captions are no sign of a wrong layout.
+        """End a file. Raises CheckError if more than half of its captions were left out."""
+        # A few empty captions do not indicate a wrong layout.
         if self._bad > self._records and (self._bad > _FEW or set(self.left_out) != {EMPTY_CAPTION}):
             reasons = "; ".join(f"{n:,} {reason} (first: {where})" for reason, (n, where) in self.left_out.items())
             total = self._bad + self._records
             problem = f"{self._bad:,} of {total:,} captions cannot be read: {reasons}"
-            todo = f"Check format, separator and columns: {self.note}."
-            raise CheckError(problem, where=str(self.files[self._file]), todo=todo)
+            hint = f"Check the format, separator and columns: {self.note}."
+            raise CheckError(problem, where=str(self.files[self._file]), hint=hint)
 
     def finish(self) -> None:
-        """Raise if there were names of splits that mean none; warn of images in several folders."""
+        """Raise CheckError for unknown names of splits; warn about images in several folders."""
         if self._shared and self.params.ids == "image":
-            told = (
+            shared = (
                 f"images of tables in several folders have {self._shared:,} more captions (first: {self._first_shared})"
             )
-            self.warnings.append(f"{told}; if they are different images, give --ids folder")
+            self.warnings.append(f"{shared}; if they are different images, pass --ids folder")
         if unknown := [name for name in self._names if split_of(name, self.params.split_names) is None]:
-            there = ", ".join(f"{name!r} {count:,}" for name, count in self._names.most_common())
+            counts = ", ".join(f"{name!r} {count:,}" for name, count in self._names.most_common())
             name = unknown[0] if unknown[0].isidentifier() else json.dumps(unknown[0], ensure_ascii=False)
-            todo = f"Map them, as in --set 'ingest.split_names={{{name}: val}}', or all to one split with --in-split."
+            hint = f"Map them, as in --set 'ingest.split_names={{{name}: val}}', or use one split with --in-split."
             raise CheckError(
-                f"unknown split {unknown[0]!r}; there are {there}",
+                f"unknown split {unknown[0]!r}; there are {counts}",
                 where=str(self.params.path or self.params.dataset),
-                todo=todo,
+                hint=hint,
             )
 
     def _captions_of(
@@ -137,36 +136,36 @@ class Rules:
         status: Any,
         *texts: Any,
     ) -> Iterator[Caption]:
-        """Yield the captions of a record, given its values."""
+        """Yield the captions of a record from its values."""
         if status not in (SUCCESS, None):
             if not str(status).startswith("failed"):
-                todo = "Rename the column status if it tells something else than the download."
-                raise CheckError(f"status {status!r} is none of img2dataset's", where=where, todo=todo)
-            # The fault of the web, and not of the file.
+                hint = "Rename the column status if it is not the status of a download."
+                raise CheckError(f"status {status!r} is not one of img2dataset's", where=where, hint=hint)
+            # Counted, but not as bad: a failed download is not an error of the file.
             self._count(f"image not downloaded: {status}", where)
             self._end_row([None], False)
             return
         split = self._split(split, where) if columns.split else columns.in_split or "train"
-        # A field without a text is no caption where the captions of an image fill several columns.
+        # If captions are spread over several columns, a row may leave some of them empty.
         value = texts[0] if len(texts) == 1 else [text for text in texts if text not in (None, "")]
         value = self._unpacked(value, where)
         captions = value if type(value) is list else [value]
         if columns.image_per_row:
-            # No image has the name of a split, which has no number.
+            # The name of a split has no position.
             named: list[tuple[str, int | None]] = [(f"{split}-{self._rows[split]}", None)]
             self._rows[split] += 1
         else:
             named = self._images(image, columns, where)
-        given = (
+        caption_ids = (
             self._caption_ids(caption_id, value, len(captions), named, columns, where) if columns.caption_id else None
         )
         ids = list[str | None]()
         if not named:
             self.bad("record without an image", where)
         if len(named) == len(captions) > 1:
-            todo = "Write a record for each image."
-            problem = f"{len(named)} images and {len(captions)} captions: pairs, or captions of all images?"
-            raise CheckError(problem, where=where, todo=todo)
+            hint = "Write a record for each image."
+            problem = f"{len(named)} images and {len(captions)} captions: unclear which belong together"
+            raise CheckError(problem, where=where, hint=hint)
         for name, position in named:
             image = namespaced(self.params.prefix, self._prefix + name if name else name)
             start = self._counts.get(image, 0) if position is None else position
@@ -176,13 +175,13 @@ class Rules:
             for k, text in enumerate(captions):
                 ids.append(None)
                 if type(text) is not str or not text.strip() or text in EMPTY:
-                    self.bad(EMPTY_CAPTION if _is_nothing(text) else "caption that is no text", where)
-                # JSON can hold a lone surrogate, which UTF-8 cannot.
+                    self.bad(EMPTY_CAPTION if _is_nothing(text) else "caption that is not text", where)
+                # JSON can hold a lone surrogate, but UTF-8 cannot.
                 elif not (text.isascii() or is_unicode(text)):
                     self.bad("not Unicode text", where)
                 else:
                     self._weigh(text, where)
-                    caption = (f"{image}#{start + k}" if image else "") if given is None else given[k]
+                    caption = (f"{image}#{start + k}" if image else "") if caption_ids is None else caption_ids[k]
                     ids[-1] = caption
                     yield Caption(caption, image, split, text, where, start + k)
         self._end_row(ids, value is captions or len(named) != 1)
@@ -192,26 +191,26 @@ class Rules:
             self.row_ids.append(ids if several else ids[0])
 
     def _unpacked(self, value: Any, where: str, ids: bool = False) -> Any:
-        """Return the list that was written as a text; any other value unchanged."""
+        """Parse a list that was written as text; return any other value unchanged."""
         if type(value) is not str or not self.params.lists or not value.lstrip().startswith(OPENING):
             return value
-        found = as_list(value, where, ids)
-        return value if found is None else found
+        items = as_list(value, where, ids)
+        return value if items is None else items
 
     def _weigh(self, text: str, where: str) -> None:
-        """Count a caption; raise if it is too long, or if all captions are too many for the memory."""
+        """Count a caption. Raises CheckError if it is too long, or if all captions do not fit into the memory."""
         if len(text) > _LONGEST:
-            raise CheckError(f"{len(text):,} characters are no caption", where=where)
+            raise CheckError(f"caption of {len(text):,} characters; the maximum is {_LONGEST:,}", where=where)
         self._records += 1
         self._captions += 1
         self._characters += len(text)
         much = self._characters > max(self.memory // 4, _AVERAGE * self._captions)
         if much or self._captions * _BYTES > self.memory:
-            problem = f"{self._captions:,} captions of {self._characters:,} characters are too many for the memory"
-            raise CheckError(problem, where=where, todo="Give more --memory.")
+            problem = f"{self._captions:,} captions of {self._characters:,} characters do not fit into the memory"
+            raise CheckError(problem, where=where, hint="Increase --memory.")
 
     def _split(self, value: Any, where: str) -> str:
-        """Return the split of a record; names of no split are counted for `finish`."""
+        """Return the split of a record. Unknown names are reported by `finish`."""
         name = value if type(value) is str else identifier(value, "split", where)
         self._names[name] += 1
         if name not in self._known:
@@ -219,11 +218,11 @@ class Rules:
         return self._known[name]
 
     def _images(self, value: Any, columns: Columns, where: str) -> list[tuple[str, int | None]]:
-        """Return the names of the images of a record, and the position of its caption if the name has it."""
+        """Return the name of each image of a record, and the position of its caption if the name contains it."""
         if columns.image_id == KEY:
             return [(identifier(value, KEY, where), None)]
         value = self._unpacked(value, where, ids=True)
-        found = list[tuple[str, int | None]]()
+        images = list[tuple[str, int | None]]()
         for one in value if isinstance(value, list) else [value]:
             name = one if type(one) is str else identifier(one, str(columns.image_id), where)
             if name[-2:] == ".0" and _WHOLE.fullmatch(name):
@@ -231,11 +230,11 @@ class Rules:
             elif name in EMPTY:
                 name = ""
             if not name and (columns.image_id or "").endswith(".path"):
-                todo = "Name another column with --image-id-column, or give --image-per-row if every row is an image."
-                raise CheckError("an image without a path", where=where, todo=todo)
+                hint = "Name another column with --image-id-column, or pass --image-per-row if every row is an image."
+                raise CheckError("an image without a path", where=where, hint=hint)
             at = _POSITION.fullmatch(name) if "#" in name else None
-            found.append((at[1], int(at[2])) if at else (name, None))
-        return found
+            images.append((at[1], int(at[2])) if at else (name, None))
+        return images
 
     def _caption_ids(
         self, value: Any, text: Any, count: int, images: Sequence[Any], columns: Columns, where: str
@@ -246,20 +245,20 @@ class Rules:
         if not isinstance(ids, list) or len(ids) != count:
             raise CheckError(f"{key!r}: expected a list of {count} ids, one per caption", where=where)
         if len(images) > 1:
-            todo = f"Rename the column {key}: ids are made of image and position then."
-            raise CheckError("one caption id for a caption of several images", where=where, todo=todo)
+            hint = f"Rename the column {key} to generate ids from image and position instead."
+            raise CheckError("one caption id for a caption of several images", where=where, hint=hint)
         return [namespaced(self.params.prefix, self._prefix + identifier(one, key, where)) for one in ids]
 
     def _meet(self, image: str, name: str, columns: Columns, number: int | str, where: str) -> None:
-        """Raise if an image has the name of another one."""
+        """Raise CheckError if another record has an image with the same name."""
         file, record, first = self._first.setdefault(image, (self._file, self._record, number))
         if (file, record) == (self._file, self._record) or not image:
             return
-        there, here = self.files[file], self.files[self._file]
-        if not columns.unique and there.parent == here.parent:
+        earlier, current = self.files[file], self.files[self._file]
+        if not columns.unique and earlier.parent == current.parent:
             return
         if not (columns.unique or _FILE_NAME.fullmatch(name)):
-            # A number or a path may be of one dataset in several folders.
+            # A number or path may be the same image if one dataset is spread over several folders.
             self._first_shared = self._first_shared or f"image {image}, {where}"
             self._shared += 1
             return
@@ -269,14 +268,15 @@ class Rules:
             ways.append("--image-per-row")
         if self.params.ids == "image":
             ways += ["--ids shard"] if file != self._file and columns.unique else []
-            ways += ["--ids folder"] if there.parent != here.parent else []
-        todo = f"If they are different images, give {' or '.join(ways or ['each its own name'])}."
-        place = f"{there}: row {first}" if isinstance(first, int) else f"{there}: {first}"
-        raise CheckError(f"image {image} is also in another record ({place})", where=where, todo=todo)
+            ways += ["--ids folder"] if earlier.parent != current.parent else []
+        action = f"pass {' or '.join(ways)}" if ways else "give each its own name"
+        hint = f"If they are different images, {action}."
+        place = f"{earlier}: row {first}" if isinstance(first, int) else f"{earlier}: {first}"
+        raise CheckError(f"image {image} is also in another record ({place})", where=where, hint=hint)
 
 
 def file_prefix(file: Path, root: str, ids: str) -> str:
-    """Return the name of a shard or of its folder, below the folder that holds all files, and a slash."""
+    """Return the path of a shard or its folder relative to the folder of all files, with a slash at the end."""
     inner = Path(os.path.relpath(file.absolute(), root))
     parent = "" if inner.parent == Path() else f"{inner.parent.as_posix()}/"
     return parent if ids == "folder" else f"{parent}{inner.name.partition('.')[0]}/"

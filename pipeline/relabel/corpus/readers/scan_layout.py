@@ -1,7 +1,7 @@
 """SCAN's files: `train_caps.txt`, `dev_caps.txt`, `test_caps.txt` (or `testall_caps.txt`), one caption per line.
 
-The layout is that of Lee et al., Stacked Cross Attention, ECCV 2018. VSE-infinity, SGRAF and others read it as well.
-The captions of an image follow each other. Ids are optional, in `train_ids.txt`, `dev_ids.txt`, ...
+The layout was introduced by Lee et al., Stacked Cross Attention, ECCV 2018, and is also used by VSE-infinity, SGRAF and
+others. The captions of an image are consecutive. Ids are optional, in `train_ids.txt`, `dev_ids.txt`, ...
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from relabel.corpus.splits import split_of
 
 
 def scan_files(folder: Path) -> list[Path]:
-    """Return the `*_caps.txt` of a folder, one per split. `testall` is preferred to `test`, its first 1,000 images."""
+    """Return the `*_caps.txt` of a folder, one per split. `testall` is preferred: `test` is its first 1,000 images."""
     by_split: dict[str, Path] = {}
-    # In reverse order `testall_caps.txt` comes before `test_caps.txt` and takes the split.
+    # In reverse order, `testall_caps.txt` comes before `test_caps.txt`.
     for path in sorted(folder.glob("*_caps.txt"), reverse=True):
         name = _name(path)
         first = by_split.setdefault(split_of(name, {}) or name, path)
         if first != path and (_name(first), name) != ("testall", "test"):
-            raise UsageError(f"{first.name} and {path.name} belong to one split", where=str(folder), todo="Keep one.")
+            raise UsageError(f"{first.name} and {path.name} belong to one split", where=str(folder), hint="Keep one.")
     if not by_split:
         raise MissingError("no *_caps.txt in this folder", where=str(folder))
     return sorted(by_split.values())
 
 
 def ids_file(path: Path) -> Path:
-    """Return the path of the ids of a file of captions."""
+    """Return the path of the file with the ids of a file of captions."""
     return path.with_name(f"{_name(path)}_ids.txt")
 
 
@@ -42,12 +42,12 @@ COLUMNS = Columns("caption", "image", ("text",), "split")
 def read_scan(path: Path, ids: str, captions_per_image: int | None, encoding: str | None = None) -> Iterator[Record]:
     """Read one split as records of caption, image, split and text.
 
-    `ids` names the content of `{split}_ids.txt`. "image": image ids, one line per caption or one per image; captions
-    become `{image}#0`, `{image}#1`. "caption": caption ids; images become `{split}-0`. "position": the file is not
-    read; images become `{split}-0`, captions `{split}-0#0`. `captions_per_image`: lines per image; required unless ids
-    name images.
+    `ids`: content of `{split}_ids.txt`. "image" means image ids, one per caption or per image; captions become
+    `{image}#0`, `{image}#1`. "caption" means caption ids; images become `{split}-0`. With "position", the file is not
+    read; images become `{split}-0` and captions `{split}-0#0`. `captions_per_image`: lines per image, required unless
+    the ids are image ids.
     """
-    # The ids can be checked only against the number of all lines.
+    # The number of all lines is needed to check the ids.
     lines = [line.rstrip("\r\n") for line in read_lines(path, encoding)]
     if not lines:
         raise CheckError("no captions in this file", where=str(path))
@@ -57,15 +57,15 @@ def read_scan(path: Path, ids: str, captions_per_image: int | None, encoding: st
 
 
 def _names(path: Path, count: int, ids: str, size: int | None) -> list[tuple[str, str]]:
-    """Return the ids of caption and image of every line of captions."""
+    """Return the caption id and image id of every line."""
     listed = [] if ids == "position" else _read_ids(path)
     if ids == "image":
         images = _image_of_line(ids_file(path), listed, count, size)
     elif size is None:
-        todo = "Set captions_per_image (5, as a rule)."
-        raise UsageError("the number of captions per image is not known", where=str(path), todo=todo)
+        hint = "Set captions_per_image (usually 5)."
+        raise UsageError("the number of captions per image is unknown", where=str(path), hint=hint)
     elif count % size:
-        raise CheckError(f"{count:,} captions are not {size} per image", where=str(path))
+        raise CheckError(f"{count:,} captions are not a multiple of {size} per image", where=str(path))
     else:
         images = [f"{_name(path)}-{n // size}" for n in range(count)]
     if ids == "caption":
@@ -78,20 +78,21 @@ def _names(path: Path, count: int, ids: str, size: int | None) -> list[tuple[str
 
 
 def _image_of_line(path: Path, listed: Sequence[str], count: int, size: int | None) -> list[str]:
-    """Return the image id of every line of captions, given one id per caption or one per image."""
+    """Return the image id of every line from a list with one id per caption or per image."""
     each, rest = divmod(count, len(listed)) if listed else (0, count)
     if rest or (size and each not in (1, size)):
         also = f"one per image ({count // size:,})" if size else "one per image"
         raise CheckError(f"expected {count:,} ids, one per caption, or {also}; found {len(listed):,}", where=str(path))
-    # Distinct ids, one per caption, may name captions or images with one caption each: nothing in the file decides it.
+    # Distinct ids, one per caption, may be caption ids, or ids of images with one caption each.
     if each == 1 and size is None and len(set(listed)) == count:
-        todo = "Captions: set ids to caption, and captions_per_image. Images of one caption: captions_per_image 1."
-        raise CheckError("every caption has its own id; do they name captions or images?", where=str(path), todo=todo)
-    # An id per image appears once, and an id per caption as often as its image has captions.
+        hint = "For caption ids, set ids to caption, and captions_per_image. For images of one caption, set "
+        hint += "captions_per_image to 1."
+        raise CheckError("every id appears once: caption ids or image ids?", where=str(path), hint=hint)
+    # In a list by image, each id appears once. In a list by caption, it appears once per caption of the image.
     per_id = (size or each) // each if size or each > 1 else None
-    for image, found in Counter(listed).items():
-        if per_id and found != per_id:
-            problem = f"image {image}: expected {per_id * each} captions, found {found * each}"
+    for image, repeats in Counter(listed).items():
+        if per_id and repeats != per_id:
+            problem = f"image {image}: expected {per_id * each} captions, found {repeats * each}"
             raise CheckError(problem, where=f"{path}:{listed.index(image) + 1}")
     return [image for image in listed for _ in range(each)]
 
@@ -99,8 +100,8 @@ def _image_of_line(path: Path, listed: Sequence[str], count: int, size: int | No
 def _read_ids(path: Path) -> list[str]:
     ids = ids_file(path)
     if not ids.is_file():
-        todo = "Put it there, or set ids to position and captions_per_image to have ids made from positions."
-        raise MissingError("no such file of ids", where=str(ids), todo=todo)
+        hint = "Add it, or set ids to position, and captions_per_image, to generate ids."
+        raise MissingError("missing file of ids", where=str(ids), hint=hint)
     listed = [line.strip() for line in read_lines(ids, None)]
     if "" in listed:
         raise CheckError("empty id", where=f"{ids}:{listed.index('') + 1}")

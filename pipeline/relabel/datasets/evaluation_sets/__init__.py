@@ -1,7 +1,7 @@
-"""Sets of texts that people judged: one module per set, which holds its reader and its protocol.
+"""Evaluation sets of texts judged by people, with one module per set for its reader and protocol.
 
-The name of a set is that of its module, with hyphens. A new set is a new module with a `SET`; its files are described
-by a manifest in data_manifests/.
+A set is named like its module, with hyphens. To add a set, write a module with a `SET`, and describe its files by a
+manifest in data_manifests/.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from relabel.core.errors import UsageError, choices
 from relabel.datasets.registry import locate
 
 Statistic = Literal["pearson", "spearman", "tau_b", "tau_c"]
-"""Correlation coefficients: tau_b and tau_c are Kendall's (tau-c of Stuart 1953 suits scales of different length)."""
+"""Correlation coefficients. tau_b and tau_c are Kendall's; tau-c (Stuart 1953) suits scales of different lengths."""
 ALL = "all"
-"""Group of all pairs."""
+"""Name of the group of all pairs."""
 Find = Callable[..., Path]
-"""Takes the name of a file (by default, any alternative) and of its dataset (by default, the set's own), and returns
-its verified path."""
+"""Returns the verified path of a file, given its name (by default, any alternative) and its dataset (by default, that
+of the set)."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Judgements:
-    """P pairs of a reference set and a candidate, with human ratings of them or human choices between them.
+    """P pairs of a reference set and a candidate, with human ratings of the pairs or choices between pairs.
 
-    `ids`: unique; scores that were computed elsewhere name the pairs by them.
-    `both_orders`: True if the two texts of a pair have equal rank: each set is one text, and the scores of both orders
-        are averaged.
+    `ids`: unique ids of the pairs, used for scores computed outside of relabel.
+    `both_orders`: True if the two texts of a pair are interchangeable. Each reference set is then one text, and the
+        scores of both orders are averaged.
     `ratings`: (P, R) float64; R human ratings of each pair.
-    `choices`: (T, C, 2) int64; T judged items of C comparisons each. A comparison names two pairs, of which people
-        found the first better.
+    `choices`: (T, C, 2) int64; T judged items of C comparisons each. Of the two pairs of a comparison, people preferred
+        the first.
     `groups`: kind of each pair (ratings) or item (choices).
-    `clusters`: image or text that judgements share, for bootstrap intervals; of the same length.
+    `clusters`: for each entry of `groups`, the image or text shared by judgements, for bootstrap intervals.
     """
 
     ids: list[str]
@@ -58,13 +58,13 @@ class Judgements:
 
     @property
     def digest_of_texts(self) -> str:
-        """Identity of the texts."""
+        """sha256 of the texts."""
         return _sha256([self.references, self.candidates])
 
     @property
     def digest_of_judgements(self) -> str:
-        """Identity of what people said about the pairs."""
-        values = [None if one is None else one.tolist() for one in (self.ratings, self.choices)]
+        """sha256 of the human judgements."""
+        values = [None if array is None else array.tolist() for array in (self.ratings, self.choices)]
         return _sha256([*values, self.groups, self.clusters])
 
 
@@ -74,17 +74,17 @@ def _sha256(values: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSet:
-    """A set of texts that people judged.
+    """A set of texts judged by people.
 
-    `title`: the quantity judged, for the heading of a table.
-    `dataset`: manifest that names its files.
+    `title`: title of the table, with the judged quantity.
+    `dataset`: manifest of its files.
     `read`: reads the published files.
-    `statistics`: of ratings, the one of the literature first. Empty for choices, whose figure is the accuracy.
-    `group`: group whose figure stands for the set; "all" for all pairs or the mean of all kinds. The pairs of several
-        groups are compared together for "all" only.
-    `pair_ids`: form of the ids of pairs, for users who have scores of their own.
-    `ties`: choices: worth of a comparison whose two scores are equal; 0.5 is the chance of a guess.
-    `protocol`: pairs that count, references and statistic, as notes below the table say them.
+    `statistics`: statistics for ratings, starting with that of the literature. Empty for choices; they use accuracy.
+    `group`: group for the main figure of the set; "all" for all pairs or the mean of all kinds. Pairs of different
+        groups are compared with each other only for "all".
+    `pair_ids`: description of the pair ids, for users with custom scores.
+    `ties`: for choices, the value of a comparison with equal scores; 0.5 is chance level.
+    `protocol`: pairs, references and statistic, as a note below the table.
     """
 
     name: str
@@ -105,26 +105,26 @@ class EvaluationSet:
 def set_names() -> tuple[str, ...]:
     """Return the names of all sets, sorted."""
     modules = (module.name for module in pkgutil.iter_modules(__path__))
-    # Modules that begin with an underscore are readers that several sets share.
+    # Modules with a leading underscore are readers shared by several sets.
     return tuple(sorted(name.replace("_", "-") for name in modules if not name.startswith("_")))
 
 
 def evaluation_set(name: str) -> EvaluationSet:
     """Import a set by name."""
-    # Checked against the list first, so that no other module can be imported by its name.
+    # Checked against the list first, because a name must not import any other module.
     if name not in set_names():
-        raise UsageError(f"no evaluation set {name!r}", todo=choices(name, set_names()))
+        raise UsageError(f"no evaluation set {name!r}", hint=choices(name, set_names()))
     module = import_module(f"{__name__}.{name.replace('-', '_')}")
-    chosen: EvaluationSet = module.SET
-    return chosen
+    result: EvaluationSet = module.SET
+    return result
 
 
 class Item(NamedTuple):
-    """What people judged at once: a pair with ratings, or several pairs with comparisons of them.
+    """A judged item: one pair with ratings, or several pairs with comparisons between them.
 
     `pairs`: id, references and candidate of each pair.
-    `better`: pairs of the item by number, of which people found the first better.
-    `cluster`: "" for an item that shares no image or text with another.
+    `better`: comparisons of two pairs of the item, by index. People preferred the first.
+    `cluster`: image or text shared with other items; "" if there is none.
     """
 
     pairs: Sequence[tuple[str, list[str], str]]
@@ -135,7 +135,7 @@ class Item(NamedTuple):
 
 
 def judgements(items: Iterable[Item], both_orders: bool = False) -> Judgements:
-    """Join items, which have equally many ratings or equally many comparisons."""
+    """Combine items into Judgements. All items must have the same number of ratings or comparisons."""
     listed = list(items)
     ids, references, candidates = map(list, zip(*(pair for item in listed for pair in item.pairs), strict=True))
     firsts = np.cumsum([0, *(len(item.pairs) for item in listed)])[:-1, None, None]

@@ -1,4 +1,4 @@
-"""Flickr8k's two files of judgements: people rate captions against an image, which stands for its own captions."""
+"""Reader of Flickr8k's two files of judgements. People rated captions for images; captions represent the image."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ PAIR_IDS = "image and caption, with a space between: `IMAGE.jpg OTHER.jpg#2`"
 def rated_captions(
     texts: Path, file: Path, columns: Sequence[str], ratings: Sequence[str], own_captions: bool
 ) -> Iterator[Item]:
-    """Yield the pairs of a file of judgements, an image and a caption, clustered by image.
+    """Yield the judged pairs of an image and a caption, clustered by image.
 
-    `texts`: the captions by id. `columns`: after image and caption. `ratings`: those that are read. `own_captions`:
-    whether pairs of an image and one of its own captions count; a judged caption is no reference of its image then.
+    `texts`: file of captions. `columns`: columns after image and caption. `ratings`: columns to read. `own_captions`:
+    whether to include pairs of an image and its own caption. Judged captions are then removed from the references.
     """
     captions: dict[str, dict[str, str]] = {}
     for _, line in read_lines(texts):
@@ -35,7 +35,7 @@ def rated_captions(
         try:
             own, text = captions[image], captions[caption.partition("#")[0]][caption]
         except KeyError as error:
-            raise CheckError(f"no captions of {error} in {CAPTIONS}", where=where, todo="Fetch both again.") from None
+            raise CheckError(f"{error} has no caption in {CAPTIONS}", where=where, hint="Fetch both again.") from None
         if own_captions or caption not in own:
-            references = [other for name, other in own.items() if (image, name) not in judged]
+            references = [reference for name, reference in own.items() if (image, name) not in judged]
             yield Item([(f"{image} {caption}", references, text)], values, cluster=image)

@@ -1,4 +1,4 @@
-"""Tables of text: the form in which most evaluation sets are published."""
+"""Reader of CSV and TSV files, the format of most evaluation sets."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from relabel.core.parsing import read_csv_records
 def read_rows(
     path: Path, columns: Sequence[str], numbers: Sequence[str], separator: str = "\t"
 ) -> Iterator[tuple[str, dict[str, str], list[float]]]:
-    """Yield `file:line`, the cells by column, and the numbers in the columns `numbers` of every row.
+    """Yield for every row `file:line`, the cells by column, and the numbers in the columns `numbers`.
 
-    `columns`: all columns of the file. `separator`: cells may be quoted if it is a comma.
+    `columns`: all columns of the file. `separator`: with a comma, cells may be quoted.
     """
     for where, row in read_csv_records(path, separator, quotes=separator == ",", names=columns):
-        # The header, if the file has one.
+        # Skip the header, if there is one.
         if list(row.values()) == list(columns):
             continue
         try:
@@ -27,5 +27,5 @@ def read_rows(
             values = [math.nan]
         if not all(map(math.isfinite, values)):
             problem = f"expected the columns {', '.join(columns)}, and a number in {' and '.join(numbers)}"
-            raise CheckError(problem, where=where, todo="Fetch it again.")
+            raise CheckError(problem, where=where, hint="Fetch it again.")
         yield where, row, values

@@ -1,4 +1,4 @@
-"""Flickr8k-Expert: three experts rate if a caption describes an image, from 1 (unrelated) to 4 (describes it).
+"""Flickr8k-Expert: ratings by three experts of how well a caption describes an image, 1 (unrelated) to 4.
 
 Hodosh, Young, Hockenmaier: "Framing Image Description as a Ranking Task", JAIR 2013.
 """
@@ -14,8 +14,8 @@ EXPERTS = ("first", "second", "third")
 
 
 def _items(find: Find) -> Iterator[Item]:
-    """Yield the 5,664 pairs of an image and another image's caption, three ratings each."""
-    # 158 captions are the image's own. They are among its references, so the literature leaves them out.
+    """Yield the 5,664 pairs of an image and another image's caption, with three ratings each."""
+    # 158 pairs have a caption of the image itself. The literature excludes them, because it is also a reference.
     return rated_captions(find(CAPTIONS), find("ExpertAnnotations.txt"), EXPERTS, EXPERTS, own_captions=False)
 
 
@@ -26,6 +26,6 @@ SET = EvaluationSet(
     read=lambda find: judgements(_items(find)),
     statistics=("tau_c",),
     pair_ids=PAIR_IDS,
-    protocol="Flickr8k-Expert: an image stands for its five captions; the 158 pairs of an image and its own caption "
-    "are left out; each of the three ratings counts by itself.",
+    protocol="Flickr8k-Expert: an image is represented by its five captions; the 158 pairs of an image and its own "
+    "caption are excluded; the three ratings of a pair count separately.",
 )

@@ -1,4 +1,4 @@
-"""SICK: relatedness, 1 to 5, of two sentences made from captions of Flickr8k and of videos.
+"""SICK: relatedness, 1 to 5, of two sentences derived from captions of Flickr8k and of videos.
 
 Marelli et al.: "A SICK cure for the evaluation of compositional distributional semantic models", LREC 2014.
 """
@@ -21,7 +21,7 @@ def _items(path: Path) -> Iterator[Item]:
 
 
 def read_relatedness(path: Path) -> tuple[list[str], list[str], list[str], list[float]]:
-    """Read the ids, the sentences and the relatedness, 1 to 5, of the pairs of any split."""
+    """Read the ids, the two lists of sentences, and the relatedness, 1 to 5, of the pairs of a split."""
     rows = [(*item.pairs[0], item.ratings[0]) for item in _items(path)]
     return [row[0] for row in rows], [row[1][0] for row in rows], [row[2] for row in rows], [row[3] for row in rows]
 
@@ -33,5 +33,5 @@ SET = EvaluationSet(
     read=lambda find: judgements(_items(find("SICK_test_annotated.txt")), both_orders=True),
     statistics=("spearman", "pearson"),
     pair_ids="`pair_ID` of the file",
-    protocol="SICK: the 4,927 pairs of the test split, both orders averaged.",
+    protocol="SICK: the 4,927 pairs of the test split; scores of both orders are averaged.",
 )

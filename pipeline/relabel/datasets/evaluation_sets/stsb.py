@@ -14,11 +14,11 @@ from relabel.datasets.evaluation_sets import EvaluationSet, Find, Item, judgemen
 from relabel.datasets.evaluation_sets._tables import read_rows
 
 FILES = {split: f"stsb-en-{split}.csv" for split in ("train", "dev", "test")}
-"""File of each split, as `relabel fetch stsb` names it."""
+"""File name of each split in the dataset `stsb`."""
 
 
 class SentencePair(NamedTuple):
-    """Two sentences, their human score 0..5, and the line in the file at which they begin."""
+    """Two sentences, their human score 0..5, and the number of their first line in the file."""
 
     first: str
     second: str
@@ -27,7 +27,7 @@ class SentencePair(NamedTuple):
 
 
 def read_stsb(path: Path) -> list[SentencePair]:
-    """Read a CSV file without header: sentence1, sentence2, score."""
+    """Read a CSV file without header and with the columns sentence1, sentence2 and score."""
     rows = read_rows(path, ("sentence1", "sentence2", "score"), ("score",), separator=",")
     return [
         SentencePair(row["sentence1"], row["sentence2"], score, int(where.rpartition(":")[2]))
@@ -36,9 +36,9 @@ def read_stsb(path: Path) -> list[SentencePair]:
 
 
 def _items(find: Find) -> Iterator[Item]:
-    """Yield the 1,500 pairs of the dev split and the 1,379 of the test split.
+    """Yield the 1,500 pairs of the dev split and the 1,379 of the test split, grouped by split.
 
-    A pair's group is its split: the test split stands for the set, and pairs of two splits are never ranked together.
+    The main figure is that of the test split. Pairs of different splits are never ranked together.
     """
     for split in ("dev", "test"):
         for first, second, score, line in read_stsb(find(FILES[split])):
@@ -53,6 +53,6 @@ SET = EvaluationSet(
     statistics=("spearman", "pearson"),
     group="test",
     pair_ids="split and line of the file: `test:17`",
-    protocol="STS-B: the 1,500 pairs of the dev split and the 1,379 of the test split, both orders averaged. Cer et "
-    "al., SemEval-2017 Task 1.",
+    protocol="STS-B: the 1,500 pairs of the dev split and the 1,379 of the test split; scores of both orders are "
+    "averaged. Cer et al., SemEval-2017 Task 1.",
 )

@@ -1,4 +1,4 @@
-"""SugarCrepe++: two captions of the same meaning in other words, and one of another meaning in nearly the same words.
+"""SugarCrepe++: triples of two captions with the same meaning, and one with similar words but another meaning.
 
 Dumpala et al.: "SUGARCREPE++ Dataset: Vision-Language Model Sensitivity to Semantic and Lexical Alterations", NeurIPS
 2024 (datasets and benchmarks).
@@ -18,18 +18,18 @@ KINDS = {
     "swap_att": "swap attribute",
     "swap_obj": "swap object",
 }
-"""File to kind."""
+"""Kind of alteration by file."""
 
 
 def _items(find: Find) -> Iterator[Item]:
-    """Yield the 4,757 triples, each with its positives and both of them with the negative as pairs."""
+    """Yield the 4,757 triples. Each has three pairs: the two positives, and each positive with the negative."""
     for file, kind in KINDS.items():
         for entry in read_json(find(f"{file}.json")):
             first, second, negative = (entry[key] for key in ("caption", "caption2", "negative_caption"))
             texts = {"positives": (first, second), "caption": (first, negative), "caption2": (second, negative)}
-            pairs = [(f"{file}:{entry['id']}:{which}", [one], other) for which, (one, other) in texts.items()]
-            # Right only where the positives are closer to each other than either is to the negative. Triples of one
-            # image are resampled together.
+            pairs = [(f"{file}:{entry['id']}:{key}", [one], other) for key, (one, other) in texts.items()]
+            # A triple is correct if the positives are more similar to each other than each is to the negative.
+            # Triples of one image are resampled together.
             yield Item(pairs, better=[(0, 1), (0, 2)], group=kind, cluster=entry["filename"])
 
 
@@ -39,7 +39,7 @@ SET = EvaluationSet(
     dataset="sugarcrepe-pp",
     read=lambda find: judgements(_items(find), both_orders=True),
     pair_ids="file, `id` and pair (positives; caption or caption2, each with the negative): `swap_att:17:positives`",
-    protocol="SugarCrepe++: a triple is right where the two captions of one meaning are closer to each other than "
-    "either is to the third; both orders averaged. 176 of its 1,542 images are in CxC's val split, on which a tuned "
-    "label may have been fitted.",
+    protocol="SugarCrepe++: a triple is correct if the two captions with the same meaning are more similar to each "
+    "other than to the third; scores of both orders are averaged. 176 of the 1,542 images are in CxC's val split, and "
+    "tuned labels may have been fitted on them.",
 )

@@ -1,4 +1,4 @@
-"""Visual STS: similarity of two captions, 0 to 5, judged with both images in sight.
+"""Visual STS: similarity of two captions, 0 to 5. Annotators saw both images.
 
 Lopez de Lacalle, Salaberria, Soroa, Azkune, Agirre: "Evaluating Multimodal Representations on Visual Semantic Textual
 Similarity", ECAI 2020.
@@ -16,7 +16,7 @@ COLUMNS = ("id", "source", "sent1", "image1", "sent2", "image2", "sim")
 
 def _items(find: Find) -> Iterator[Item]:
     """Yield the 2,677 pairs of captions, grouped by their source: COCO, Flickr30K and STS's image captions."""
-    # Images are not read: a label has the captions alone, though people saw both images.
+    # The images are not read, because labels only use captions.
     for _, row, score in read_rows(find("visual_sts.v2.0.all.tsv"), COLUMNS, ("sim",)):
         yield Item([(row["id"], [row["sent1"]], row["sent2"])], score, group=row["source"])
 
@@ -28,6 +28,6 @@ SET = EvaluationSet(
     read=lambda find: judgements(_items(find), both_orders=True),
     statistics=("pearson",),
     pair_ids="`id` of the file",
-    protocol="Visual STS: two captions alone, both orders averaged; people saw both images. All 2,677 pairs; 110 of "
-    "its COCO pairs show images of CxC's val split, on which a tuned label may have been fitted.",
+    protocol="Visual STS: all 2,677 pairs, scores of both orders averaged. Labels read only the captions; people saw "
+    "both images. 110 of the COCO pairs have images of CxC's val split; tuned labels may have been fitted on them.",
 )

@@ -1,1 +1,1 @@
-"""Side-cars of webdataset shards: the keys that they follow, and the shards of labels."""
+"""Side-cars of webdataset shards: the keys of image shards, and label shards for these keys."""

@@ -1,4 +1,4 @@
-"""Construction of a side-car from a lookup: one shard of labels per shard of keys, then an index of all keys."""
+"""Construction of a side-car from a lookup: one label shard per shard of keys, then an index of all keys."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from relabel_train.ids import Ids, hash_ids
 from relabel_train.lookup import Lookup
 
 _ABOUT = ("source", "label", "split", "corpus", "bounds", "pooling", "poolings", "references")
-"""Entries of a side-car's description that are those of its lookup."""
-_SHOWN = 5  # missing keys that a message names
+"""Entries of a side-car's description that are copied from its lookup."""
+_SHOWN = 5  # maximum number of missing keys in a message
 
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """What the K keys of a shard stand for.
+    """Images and captions of the K keys of a shard.
 
-    `images`: (K,) int64; image numbers of the lookup; -1 for a key without a label.
+    `images`: (K,) int64; image numbers in the lookup, or -1 for a key without a label.
     `indptr`: (K + 1,) int64.
-    `captions`: (C,) int64; positions in the lookup: key i has ``captions[indptr[i]:indptr[i + 1]]``.
+    `captions`: (C,) int64; positions in the lookup. Key i has the captions ``captions[indptr[i]:indptr[i + 1]]``.
     `complete`: whether every key with a label has all captions of its image.
     """
 
@@ -51,7 +51,7 @@ class Matches:
 
 @dataclass(frozen=True, eq=False)
 class SideCarWork:
-    """Work on one side-car: a task per shard.
+    """Work on one side-car, with one task per shard.
 
     `open_lookup`: opens the lookup; called once per worker. `shards`: sorted by name. `keys`: meaning of the keys.
     """
@@ -70,8 +70,8 @@ class SideCarWork:
         return self.open_lookup()
 
     def steps(self, work: Work) -> Steps:
-        """Yield the shards; then write the index of all keys and the description."""
-        # Keys without a label are an error before anything is written.
+        """Yield the step of the shards, then write the index of all keys and the description."""
+        # Counted first, because keys without a label are an error unless allowed.
         counts, complete = self._count_keys()
         tasks = [Task(shard.name, partial(self._write, shard), len(shard.keys)) for shard in self.shards]
         yield Step("side-car", "keys", tasks, last=True)
@@ -102,7 +102,7 @@ class SideCarWork:
         work.metadata |= {"label": about.label, "split": about.split, "dtype": description.dtype, "k": self.k}
 
     def _count_keys(self) -> tuple[dict[str, tuple[int, int, int]], bool]:
-        """Return keys, captions and missing keys of each shard, and whether all have every caption of their image."""
+        """Return the numbers of keys, captions and missing keys per shard, and `Matches.complete` of all shards."""
         counts, missing, complete = dict[str, tuple[int, int, int]](), list[str](), True
         total = sum(len(shard.keys) for shard in self.shards)
         with self.progress.bar("match keys", total, "keys") as bar:
@@ -117,18 +117,18 @@ class SideCarWork:
                 bar.advance(len(shard.keys))
         if missing and not self.params.allow_missing:
             absences = sum(count for _, _, count in counts.values())
-            message = f"{absences:,} of {total:,} keys have no caption with an encoding among those of split "
+            message = f"{absences:,} of {total:,} keys have no encoded caption in split "
             column = "" if self.params.join == "key" else f" with --image-id-column {self.params.join}"
             raise CheckError(
                 f"{message}{self.lookup.about.split}; first {', '.join(missing)}",
                 where=self.params.shards or str(self.lookup.folder),
-                todo=f"Ingest{column} and encode the captions of these shards, choose another --split, --keys or "
-                "--join, or give --allow-missing, which marks and counts such keys.",
+                hint=f"Ingest{column} and encode the captions of these shards, choose another --split, --keys or "
+                "--join, or pass --allow-missing to mark and count such keys.",
             )
         return counts, complete
 
     def _match(self, shard: KeyShard) -> Matches:
-        """Look up the captions of a shard's keys, by id."""
+        """Find the captions of a shard's keys by id."""
         arrays, ids = self.lookup.arrays, shard.ids.to_pylist()
         if self.keys == "caption":
             first = Ids.open(arrays, "caption_ids").positions(ids)
@@ -138,7 +138,7 @@ class SideCarWork:
             first = arrays["indptr"][images]
             sizes = np.where(images < 0, 0, arrays["indptr"][images + 1] - first)
         captions = ranges(first, sizes)
-        # A caption without an encoding has no label: it must not become a vector of NaN.
+        # Exclude captions without an encoding; their vectors would be NaN.
         usable = ~self.lookup.failed[captions]
         indptr = indptr_of(usable.astype(np.int64))[indptr_of(sizes)]
         counts = np.diff(indptr)
@@ -148,7 +148,7 @@ class SideCarWork:
 
     @property
     def k(self) -> int:
-        """Neighbours per caption; 0 without."""
+        """Number of neighbours per caption; 0 if the lookup has none."""
         neighbours = self.lookup.about.neighbours
         return 0 if neighbours is None else min(self.params.k, int(neighbours["width"]))
 
@@ -158,7 +158,7 @@ class SideCarWork:
             sidecar.write_tar(file, _arrays(labels) if self.params.layout == "arrays" else _samples(labels))
 
     def _labels(self, shard: KeyShard) -> dict[str, Any]:
-        """Return the texts and arrays of a shard, as relabel_train.sidecar describes them."""
+        """Return the texts and arrays of a shard; see relabel_train.sidecar."""
         lookup, corpus, matches = self.lookup, self.corpus, self._match(shard)
         captions, labelled = matches.captions, matches.images >= 0
         rows = (captions + lookup.rows.start).astype("<i4")
@@ -183,18 +183,18 @@ class SideCarWork:
         return texts | arrays
 
     def _neighbours(self, rows: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Return the k best neighbours of captions and their scores; -1 and NaN where there are fewer, or none."""
+        """Return the k best neighbours of captions and their scores, padded with -1 and NaN."""
         near, scores = np.full((len(rows), self.k), -1, "<i4"), np.full((len(rows), self.k), np.nan, "<f4")
         assert self.lookup.about.neighbours is not None
         first, stop = self.lookup.about.neighbours["rows"]
-        # Neighbours may have been computed for fewer captions than the lookup covers.
+        # The neighbours may cover fewer captions than the lookup.
         inside = np.flatnonzero((rows >= first) & (rows < stop))
         near[inside], scores[inside], _ = self.lookup.neighbours(rows[inside], self.k, missing="nan")
         return near, scores
 
 
 def _arrays(labels: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
-    """Yield the members of a shard of arrays."""
+    """Yield the tar members of a shard with layout `arrays`."""
     for name, value in labels.items():
         if isinstance(value, list):
             yield f"{sidecar.PREFIX}{name}.json", sidecar.json_member(value)
@@ -203,13 +203,13 @@ def _arrays(labels: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
 
 
 def _samples(labels: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
-    """Yield the members of a shard of samples: `KEY.labels.json`, and `KEY.vectors.npy` of labels with vectors."""
+    """Yield the tar members of a shard with layout `samples`: `KEY.labels.json`, and `KEY.vectors.npy` if any."""
     shard = sidecar.ShardLabels(labels)
     for i, key in enumerate(shard.keys):
         # webdataset ends a key at the first dot of the name.
         if "." in key.rpartition("/")[2]:
-            todo = "Choose --layout arrays, which takes any key."
-            raise UsageError(f"the key {key} has a dot, at which webdataset would cut it", todo=todo)
+            hint = "Use --layout arrays, which supports any key."
+            raise UsageError(f"the key {key} has a dot, and webdataset would cut it there", hint=hint)
         sample = shard.sample(i, neighbours=True)
         if sample is None:
             yield f"{key}.{sidecar.PREFIX}json", sidecar.json_member({"missing": True})

@@ -1,4 +1,4 @@
-"""Keys of the shards of a side-car: from the tar files of images, or the ids of captions."""
+"""Keys of the shards of a side-car, read from the tar files of images or derived from caption ids."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COMPRESSION = re.compile(r"\.(tar(\.\w+)?|tgz)$", re.IGNORECASE)
 
 @dataclass(frozen=True, eq=False)
 class KeyShard:
-    """Keys of one shard, and the id of an image or a caption that each stands for, with the namespace.
+    """Keys of one shard, and the image or caption id of each key, with the namespace.
 
     `name`: file name of the side-car's shard.
     """
@@ -43,7 +43,7 @@ class KeyShard:
 
 
 def caption_shards(corpus: Corpus, rows: range, captions_per_shard: int) -> list[KeyShard]:
-    """Cut captions into shards `00000.tar`, `00001.tar`, ..., one key per caption: its id without the namespace."""
+    """Split captions into shards `00000.tar`, `00001.tar`, ... The key of a caption is its id without namespace."""
     shards = []
     for i, part in enumerate(part_ranges(rows, captions_per_shard)):
         ids = corpus.read("caption_id", part)
@@ -53,9 +53,9 @@ def caption_shards(corpus: Corpus, rows: range, captions_per_shard: int) -> list
 
 
 def image_shards(params: ExportWdsParams, keys: Keys, namespace: str, progress: Progress) -> list[KeyShard]:
-    """Read the keys of image shards, in the order of their samples; the shards are sorted by name.
+    """Read the keys of image shards. Keys are in the order of the samples, and shards are sorted by name.
 
-    `params`: with `shards` and `join`.
+    `params`: `shards` and `join` are used.
     """
     files = expand_shards(str(params.shards))
     root = os.path.commonpath([os.path.normpath(file.absolute().parent) for file in files])
@@ -70,23 +70,23 @@ def image_shards(params: ExportWdsParams, keys: Keys, namespace: str, progress: 
                 listed.append(key)
                 ids.append(namespaced(namespace, file_prefix(file, root, keys) + value if keys == "shard" else value))
             if not listed:
-                raise CheckError("no sample in this shard", where=str(file))
+                raise CheckError("the shard has no samples", where=str(file))
             key, count = Counter(listed).most_common(1)[0]
             if count > 1:
-                raise CheckError(f"the key {key} comes back in the same shard", where=str(file))
+                raise CheckError(f"duplicate key {key} in the shard", where=str(file))
             shards[name] = KeyShard(name, pa.array(listed), pa.array(ids))
             bar.advance(1)
     return [shards[name] for name in sorted(shards)]
 
 
 def expand_shards(pattern: str) -> list[Path]:
-    """Return the files of a folder, or of a path with braces (``{00..09}``, ``{a,b}``) as webdataset expands them."""
+    """Return the tar files of a folder, or of a path with braces (``{00..09}``, ``{a,b}``) as in webdataset."""
     parts = _BRACES.split(pattern)
     if len(parts) == 1:
         return table_files(Path(pattern), ENDINGS["webdataset"])
-    # `split` alternates text and the content of braces.
+    # The result of `split` alternates between text and the content of braces.
     options = [[part] if i % 2 == 0 else _alternatives(part) for i, part in enumerate(parts)]
-    return [check_regular(Path("".join(chosen)), todo="Check the braces of --shards.") for chosen in product(*options)]
+    return [check_regular(Path("".join(chosen)), hint="Check the braces of --shards.") for chosen in product(*options)]
 
 
 def _alternatives(content: str) -> list[str]:
@@ -98,7 +98,7 @@ def _alternatives(content: str) -> list[str]:
 
 
 def digest_keys(shards: Iterable[KeyShard]) -> str:
-    """Return a sha256 of all names, keys and ids."""
+    """Return the sha256 of all names, keys and ids."""
     digest = hashlib.sha256()
     for shard in shards:
         digest.update(json.dumps([shard.name, shard.keys.to_pylist(), shard.ids.to_pylist()]).encode())

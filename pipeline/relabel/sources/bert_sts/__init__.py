@@ -1,12 +1,12 @@
-"""Source `bert_sts`: a cross-encoder's similarity of two captions, computed coarse to fine (Zhou et al., AAAI 2020).
+"""Source `bert_sts`: similarity of two captions by a cross-encoder, coarse to fine (Zhou et al., AAAI 2020).
 
-A cross-encoder reads both captions together, so every pair costs one pass through it. A cheap label of vectors, the
-gate, therefore scores all pairs first. A pair with a score of at least 0.8 by GloVe-CBoW is refined by the
-cross-encoder; all others have relevance 0. The released code of Ladder Loss does the same. The paper says "larger than"
-and does not define the relevance of other pairs. Both orders of a pair are averaged, which the paper does not do. See
-`gate` for the threshold of other gates.
+A cross-encoder reads both captions together, so every pair needs a forward pass. Therefore, a cheap label with vectors,
+the gate, scores all pairs first. Pairs with a score of at least 0.8 by GloVe-CBoW are refined by the cross-encoder; all
+others have relevance 0, as in the released code of Ladder Loss. The paper says "larger than" and does not define the
+relevance of other pairs. Unlike in the paper, the scores of both orders of a pair are averaged. Thresholds for other
+gates are described in `gate`.
 
-A model of images and captions reads an image file in place of the reference.
+A model of images and captions reads an image file instead of the reference.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from relabel.sources.bert_sts.scorer import PairScorer
 
 
-_NO_IMAGE = "this model reads an image and a caption, and a text has no image"
+_NO_IMAGE = "the model reads an image and a caption, and a new text does not have an image"
 
 
 class BertSts(Source[BertStsParams]):
@@ -74,7 +74,7 @@ class BertSts(Source[BertStsParams]):
 
     @override
     def derived_model(self, data: Path) -> DerivedModel | None:
-        """Return the threshold of the gate, unless it is given. It is chosen on COCO, and serves every dataset."""
+        """Return the threshold of the gate, unless it is a parameter. It is selected on COCO for all datasets."""
         if self.params.gate is None or self.params.threshold is not None:
             return None
         return DerivedModel(
@@ -85,15 +85,15 @@ class BertSts(Source[BertStsParams]):
         )
 
     def check_inputs(self, inputs: Mapping[str, Manifest]) -> None:
-        """Raise if the gate is not a label of vectors."""
+        """Raise if the gate does not have vectors."""
         for label, manifest in inputs.items():
             if manifest.metadata.get("kind") != "vectors":
-                message = f"{label} cannot be the gate: it is not a label of vectors"
-                raise UsageError(message, todo="Set `gate` to a label of cbow or sbert, or to null.")
+                message = f"{label} cannot be the gate: it does not have vectors"
+                raise UsageError(message, hint="Set `gate` to a label of cbow or sbert, or to null.")
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
-        """Return the parameters, with the model identified by the sha256 of its files."""
+        """Return the parameters, with the sha256 of the model's files."""
         params = self.params.model_dump(mode="json", exclude={"pooling", "model", "images"})
         params["model"] = {"sha256": self._files(runtime).sha256()}
         params["threshold"] = self._threshold(runtime)
@@ -104,7 +104,7 @@ class BertSts(Source[BertStsParams]):
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
-        """Load and check the model. Nothing is stored of a caption: pairs are scored when needed."""
+        """Load and check the model. There are no steps, because pairs are scored when needed."""
         files = self._files(runtime)
         scorer = self._scorer(files, runtime)
         work.metadata |= {"model": files.name, "max_length": scorer.limit}
@@ -120,7 +120,7 @@ class BertSts(Source[BertStsParams]):
 
     @override
     def open(self, encoding: Encoding) -> BertStsRelevance:
-        """Return the relevance, which loads the model for the first pair that passes the gate."""
+        """Open the relevance. The model is loaded for the first pair that passes the gate."""
         coarse = None if self.params.gate is None else encoding.inputs[self.params.gate]
         runtime = encoding.runtime
         return BertStsRelevance(
@@ -136,37 +136,36 @@ class BertSts(Source[BertStsParams]):
         )
 
     def _threshold(self, runtime: Runtime) -> float | None:
-        """Return the given or chosen threshold; None without a gate."""
-        given = self.params.threshold
-        return (
-            given if self.params.gate is None or given is not None else read_threshold(self.gate_folder(runtime.data))
-        )
+        """Return the threshold of the parameters, or else the selected one; None without a gate."""
+        if self.params.gate is None or self.params.threshold is not None:
+            return self.params.threshold
+        return read_threshold(self.gate_folder(runtime.data))
 
     def gate_folder(self, data: Path) -> Path:
-        """Return the folder of the chosen threshold. Labels that differ in their pooling only share it."""
+        """Return the folder of the selected threshold. Labels that only differ in pooling share it."""
         body = self.params.model_dump_json(exclude={"pooling", "threshold"})
         return data / GATE / f"{self.params.gate}-{hashlib.sha256(body.encode()).hexdigest()[:8]}"
 
     def threshold_recipe(self, gate: Mapping[str, Source[Any]], corpus: Corpus, runtime: Runtime) -> Recipe:
-        """Return the recipe of the threshold. `gate`: sources of the gate and its parts, by label; see `gate`."""
+        """Return the recipe of the threshold. `gate`: sources of the gate and its components by label."""
         ungated = BertSts(self.params.model_copy(update={"gate": None}))
         return threshold_recipe(self.params, ungated, gate, corpus, runtime)
 
     def _files(self, runtime: Runtime) -> ModelFiles:
-        """Find the model's files."""
+        """Find the files of the model."""
         if self.params.model != TUNED:
             return find_model(self.params.model, runtime.progress)
         folder = runtime.data / self.spec.name
         if not (folder / MANIFEST).exists():
-            todo = "Run `relabel tune bert_sts`, or set `model` to a folder or a name on the hub."
-            raise MissingError("no cross-encoder was tuned here", where=str(folder), todo=todo)
+            hint = "Run `relabel tune bert_sts`, or set `model` to a folder or a name on the hub."
+            raise MissingError("no tuned cross-encoder in this folder", where=str(folder), hint=hint)
         return find_model(str(folder))
 
     def _scorer(self, files: ModelFiles, runtime: Runtime) -> PairScorer:
         """Load the model."""
 
         def load() -> PairScorer:
-            # torch is loaded by the work, not with the parameters.
+            # Imported here, because parameters are read without torch.
             from relabel.sources.bert_sts.scorer import PairScorer
 
             return PairScorer(files.folder, self.params, runtime)

@@ -1,6 +1,6 @@
-"""Pairs of texts: which pass the gate, and the scores of those by the cross-encoder.
+"""Pairs of texts, with the gate that selects pairs and their scores by the cross-encoder.
 
-By a model of images, the first member of a pair is an image instead: that of the first reference of a set.
+With a model of images, the first item of a pair is an image: that of the first reference of a set.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from relabel.sources.bert_sts.scorer import PairScorer
 
 Keys = NDArray[np.int64]
-"""Pairs of texts: the first row of the first text in the upper 32 bits, that of the second in the lower 32 bits.
+"""Keys of pairs of texts: the first row of the first text in the upper 32 bits, that of the second in the lower 32.
 
 An image is identified by the row of its first caption.
 """
@@ -36,12 +36,12 @@ Mask = NDArray[np.bool_]
 class TextPairs(Relevance):
     """Scores of a cross-encoder for the pairs that pass the gate.
 
-    The relevance of two captions is that of their texts, without white space at the ends. A text stands for all rows
-    that have it, and is identified by the first of them, whose score by the gate counts. A text has relevance 1 to
-    itself without being scored, as in the released code of Ladder Loss.
+    The relevance of two captions depends only on their texts, without white space at the ends. A text is identified by
+    the first row with this text, and the gate scores this row. A text has relevance 1 to itself without being scored,
+    as in the released code of Ladder Loss.
 
-    `coarse`: the gate's label, opened; None refines all pairs. `threshold`: that of the gate; None without one.
-    `scorer`: loads the cross-encoder; further calls return the same one.
+    `coarse`: relevance by the gate; None refines all pairs. `threshold`: threshold of the gate, or None.
+    `scorer`: loads the cross-encoder; cached.
     """
 
     params: BertStsParams
@@ -51,7 +51,7 @@ class TextPairs(Relevance):
     runtime: Runtime
 
     def compared(self, references: References, pooling: Pooling) -> References:
-        """Return the texts, or the image, that each reference set is scored by."""
+        """Return the texts or the image of each reference set that the cross-encoder reads."""
         if self.params.images is None:
             sets = references.first() if pooling == "first" else references
             return References(sets.indptr, self.text_rows(sets.rows))
@@ -59,38 +59,38 @@ class TextPairs(Relevance):
         return References.single(self.corpus.references(images, 1).rows)
 
     def gate_sets(self, rows: Rows, pooling: Pooling) -> References:
-        """Return the captions by which the gate scores texts, or images with a pooling of their captions."""
+        """Return the reference sets that the gate scores: single texts, or the captions of images."""
         if self.params.images is None:
             return References.single(rows)
         sets = self.corpus.references(self.corpus.image[rows])
         return sets.first() if pooling == "first" else sets
 
     def text_rows(self, rows: Rows) -> Rows:
-        """Return the texts of corpus rows, each as its first row. A failed row stands for itself."""
+        """Return the first row with the same text for each corpus row. A failed row is returned unchanged."""
         texts: Rows = self._first_row[self.positions(rows)]
         return texts
 
     def keys(self, first: Rows, second: Rows) -> Keys:
         """Return the keys of P pairs of texts. If both orders are averaged, the smaller row comes first."""
-        one, two = first.astype(np.int64), second.astype(np.int64)
+        left, right = first.astype(np.int64), second.astype(np.int64)
         if self.params.symmetric:
-            one, two = np.minimum(one, two), np.maximum(one, two)
-        return (one << 32) | two
+            left, right = np.minimum(left, right), np.maximum(left, right)
+        return (left << 32) | right
 
     def gated(self, keys: Keys, pooling: Pooling) -> tuple[Scores, Mask]:
-        """Return the relevance of D pairs of texts as if none passed the gate, and a mask of those to refine."""
-        one, two = rows_of(keys)
-        coarse = None if self.coarse is None else self.coarse.pairs(self.gate_sets(one, pooling), two, pooling)
-        same = one == two if self.params.images is None else np.zeros(len(keys), bool)
+        """Return the relevance of D pairs of texts without refinement, and a mask of the pairs to refine."""
+        left, right = rows_of(keys)
+        coarse = None if self.coarse is None else self.coarse.pairs(self.gate_sets(left, pooling), right, pooling)
+        same = left == right if self.params.images is None else np.zeros(len(keys), bool)
         return self.apply_gate(coarse, same)
 
     def refine(self, keys: Keys) -> Scores:
         """Score D pairs of texts with the cross-encoder: (D,) float64 in 0..1."""
-        one, two = rows_of(keys)
+        left, right = rows_of(keys)
         if self.params.images is None:
-            return self.score(self.texts(one), self.texts(two))
-        files = image_files(self.params.images, self.corpus, self.corpus.image[one].tolist())
-        return self.score([str(file) for file in files], self.texts(two))
+            return self.score(self.texts(left), self.texts(right))
+        files = image_files(self.params.images, self.corpus, self.corpus.image[left].tolist())
+        return self.score([str(file) for file in files], self.texts(right))
 
     def apply_gate(self, coarse: Scores | None, same: Mask) -> tuple[Scores, Mask]:
         """Apply the gate to P pairs, given their scores by it and a mask of the pairs of equal texts; see `gated`."""
@@ -115,7 +115,7 @@ class TextPairs(Relevance):
 
     @cached_property
     def _first_row(self) -> Rows:
-        """First row with the text of each encoded row; a failed row itself."""
+        """First row with the same text for each encoded row; a failed row itself."""
         failed, first = set(self.failed.tolist()), dict[str, int]()
         every = np.array(self.rows, np.int32)
         texts = zip(self.rows, self.texts(every), strict=True)
@@ -125,9 +125,9 @@ class TextPairs(Relevance):
 def image_files(pattern: str, corpus: Corpus, images: Iterable[int]) -> list[Path]:
     """Return the files of images, given by their numbers; raise if one is missing."""
     ids = (corpus.image_ids[image].partition(":")[2] for image in images)
-    return [check_regular(Path(pattern.format(id=one)), "no such image; `images` names the files") for one in ids]
+    return [check_regular(Path(pattern.format(id=i)), "no such image; check the parameter `images`") for i in ids]
 
 
 def rows_of(keys: Keys) -> tuple[Rows, Rows]:
-    """Return the first rows of both texts of D pairs."""
+    """Return the first rows of both texts of D pairs, given by keys."""
     return (keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.int32)

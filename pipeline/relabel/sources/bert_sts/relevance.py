@@ -1,4 +1,4 @@
-"""Relevance of bert_sts: a gate scores all pairs of texts, and a cross-encoder refines those that pass."""
+"""Relevance of bert_sts: a gate scores all pairs of texts, and a cross-encoder refines the pairs that pass."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from relabel.sources.finder import Finder, Search
 
 
 class BertStsRelevance(TextPairs):
-    """Relevance of reference sets and captions, from the scores of their texts."""
+    """Relevance of reference sets and captions, computed from the scores of their texts."""
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        """Score P pairs of a reference set and a caption; each distinct pair of texts is scored once per call."""
-        how = pooling or self.pooling
-        sets = self.compared(references, how)
+        """Score P pairs of a reference set and a caption. Each distinct pair of texts is scored once per call."""
+        pooling = pooling or self.pooling
+        sets = self.compared(references, pooling)
         keys, inverse = self._distinct_pairs(sets, captions)
-        scores, refined = self.gated(keys, how)
+        scores, refined = self.gated(keys, pooling)
         scores[refined] = self.refine(keys[refined])
-        return sets.pool(scores[inverse], how)
+        return sets.pool(scores[inverse], pooling)
 
     @override
     def pairs_to_score(self, references: References, captions: Rows, total: int) -> int:
@@ -34,13 +34,13 @@ class BertStsRelevance(TextPairs):
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:
-        typed = text.strip()
+        text = text.strip()
         rows, inverse = np.unique(self.text_rows(captions), return_inverse=True)
         texts = self.texts(rows)
-        same = np.array([one == typed for one in texts], bool)
-        scores, refined = self.apply_gate(None if self.coarse is None else self.coarse.query(typed, rows), same)
-        others = [texts[i] for i in np.flatnonzero(refined)]
-        scores[refined] = self.score([typed] * len(others), others)
+        same = np.array([other == text for other in texts], bool)
+        scores, refined = self.apply_gate(None if self.coarse is None else self.coarse.query(text, rows), same)
+        to_refine = [texts[i] for i in np.flatnonzero(refined)]
+        scores[refined] = self.score([text] * len(to_refine), to_refine)
         return scores[inverse]
 
     @override
@@ -50,6 +50,6 @@ class BertStsRelevance(TextPairs):
         return GatedFinder(self, search, pooling or self.pooling)
 
     def _distinct_pairs(self, sets: References, captions: Rows) -> tuple[Keys, NDArray[np.int64]]:
-        """Return the distinct pairs of texts of P pairs of a set and a caption, and each reference's among them."""
+        """Return the distinct pairs of texts in P pairs of a set and a caption, and the index of each reference's."""
         each = np.repeat(captions, sets.sizes)
         return np.unique(self.keys(sets.rows, self.text_rows(each)), return_inverse=True)

@@ -1,8 +1,9 @@
-"""A cross-encoder loaded from its files, and pairs of texts, or of an image and a text, scored by it.
+"""Scoring of pairs of texts, or of an image and a text, with a cross-encoder.
 
-A classifier of two texts runs in batches of pairs of equal length (`relabel.sources.models.forward`), by OpenVINO on a
-CPU, else by torch. Either is compared with sentence-transformers' `predict` on a few pairs, which takes its place where
-scores differ. Other models, such as language models that answer yes or no, and images are scored by `predict`.
+A classifier of two texts runs in batches of pairs of equal length (`relabel.sources.models.forward`), with OpenVINO on
+a CPU, otherwise with torch. Its scores of a few pairs are compared with sentence-transformers' `predict`; if they
+differ, `predict` is used instead. It is also used for images and for other models, such as language models that answer
+yes or no.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from relabel.sources.models.forward import PROBES, Features, Forward, pick_forwa
 from relabel.sources.models.loading import load_from_folder, positions_of, quiet
 from relabel.sources.models.reading import Reading, Vocabulary
 
-_CHUNK = 1 << 14  # pairs that are tokenized and divided into batches at once
-_NO_LIMIT = 1_000_000  # tokenizers have 1e30, which they cannot truncate to
+_CHUNK = 1 << 14  # number of pairs that are tokenized and divided into batches together
+_NO_LIMIT = 1_000_000  # tokens; tokenizers use 1e30, but fail to truncate to this length
 
 
 class PairScorer:
     """A loaded cross-encoder that scores pairs of texts, or of an image and a text.
 
-    `limit`: largest number of tokens of a pair, special tokens included; None leaves it to the model.
-    `output`: how the model's configuration maps an output to a score.
-    `backend`: name of the computation in use.
-    `left_out`: faster computations that this model or machine does not support, with the reason.
+    `limit`: maximum number of tokens of a pair, including special tokens; None if the model defines it.
+    `output`: "sigmoid" or "raw", by the model's activation function.
+    `backend`: name of the backend in use.
+    `left_out`: faster backends that the model or machine does not support, with the reason.
     """
 
     def __init__(self, folder: Path, params: BertStsParams, runtime: Runtime) -> None:
@@ -47,8 +48,8 @@ class PairScorer:
         self._threads = runtime.threads
         self._model = load_from_folder("CrossEncoder", folder, device=self.device).float().eval()
         if self._images and "image" not in self._model.modalities:
-            todo = "Name a model of images and texts, or leave `images` out."
-            raise UsageError("this cross-encoder reads no images", where=str(folder), todo=todo)
+            hint = "Use a model of images and texts, or remove `images`."
+            raise UsageError("this cross-encoder does not support images", where=str(folder), hint=hint)
         self.limit: int | None = None
         self._forward: Forward | None = None
         self.backend, self.left_out = "sentence-transformers", list[str]()
@@ -57,12 +58,12 @@ class PairScorer:
             self._pick_forward(runtime)
 
     def _pick_forward(self, runtime: Runtime) -> None:
-        """Set the fastest computation that gives the scores of `predict`, and the limit of tokens of both."""
+        """Select the fastest backend that gives the scores of `predict`, and set the token limit of both."""
         self._tokenizer, positions = self._model.tokenizer, positions_of(self._model)
         self.limit = min(self._tokenizer.model_max_length, positions or _NO_LIMIT, _NO_LIMIT)
-        # `predict` has to truncate alike.
+        # `predict` must truncate to the same length.
         self._tokenizer.model_max_length = self.limit
-        # DistilBERT accepts token types and ignores them.
+        # Pass only inputs that the model accepts; not all models have token types.
         accepted = signature(self._model.model.forward).parameters
         self._names = [name for name in self._tokenizer("a", "b") if name in accepted and name != "attention_mask"]
         probes = PROBES, PROBES[::-1]
@@ -73,20 +74,20 @@ class PairScorer:
             )
 
     def score(self, first: Sequence[str], second: Sequence[str]) -> NDArray[np.float64]:
-        """Score P pairs in the given order: (P,) float64 in 0..1; `first` are texts, or paths of images."""
+        """Score P pairs in the given order: (P,) float64 in 0..1. `first`: texts or paths of images."""
         chunks = (slice(a, a + _CHUNK) for a in range(0, len(first), _CHUNK))
         with quiet():
-            parts = [self._outputs(first[chunk], second[chunk]) for chunk in chunks]
-        outputs = np.concatenate([np.empty((0, 1)), *parts])[:, 0]
+            results = [self._outputs(first[chunk], second[chunk]) for chunk in chunks]
+        outputs = np.concatenate([np.empty((0, 1)), *results])[:, 0]
         if np.isnan(outputs).any():
-            message = f"this model's output is not a number for {np.isnan(outputs).sum():,} pairs"
-            raise CheckError(message, where=str(self.folder), todo="Use dtype float32, or name another `model`.")
-        # A model without a sigmoid gives scores of 0..5, as STS-B has them.
+            message = f"this model's output is NaN for {np.isnan(outputs).sum():,} pairs"
+            raise CheckError(message, where=str(self.folder), hint="Use dtype float32 or another `model`.")
+        # A model without a sigmoid gives scores on the scale of STS-B, 0..5.
         relevance: NDArray[np.float64] = expit(outputs) if self.output == "sigmoid" else outputs / 5
         return np.clip(relevance, 0.0, 1.0)
 
     def read(self, texts: Sequence[str]) -> Reading:
-        """Return what the model would read of single texts."""
+        """Return statistics of the tokens that the model would read of single texts."""
         tokenizer: Any = self._model.tokenizer
         with quiet():
             empty, *tokens = tokenizer(["", *texts], verbose=False)["input_ids"]
@@ -105,36 +106,36 @@ class PairScorer:
         return {name: tokens[name] for name in self._names}
 
     def _predict(self, first: Sequence[str], second: Sequence[str], dtype: str) -> NDArray[np.float32]:
-        """Return the outputs by sentence-transformers."""
+        """Return the outputs of sentence-transformers' `predict`, (P, 1)."""
         options: dict[str, Any] = {"show_progress_bar": False, "convert_to_tensor": True}
         with products(self.device, dtype, self._threads):
-            pairs = [({"image": one} if self._images else one, two) for one, two in zip(first, second, strict=True)]
+            pairs = [({"image": a} if self._images else a, b) for a, b in zip(first, second, strict=True)]
             outputs = self._model.predict(pairs, activation_fn=torch.nn.Identity(), **options)
         return np.asarray(outputs.reshape(-1, 1).float().cpu().numpy())
 
 
 def _check_labels(folder: Path) -> bool:
-    """Raise if a model does not give one score: its head would be drawn at random. Return if it is a classifier."""
+    """Raise unless a model gives one score; transformers would add a random head. Return whether it is a classifier."""
     if any(kind == "LogitScore" for _, kind in read_modules(folder)):
         return False
     config = read_json(folder / "config.json")
     kind = (config.get("architectures") or ["it"])[0]
     labels = config.get("num_labels") or len(config.get("id2label") or "12")  # transformers' default is 2
     if not kind.endswith("ForSequenceClassification"):
-        message, todo = f"{kind} scores no pairs", f"Make one of it: `relabel tune bert_sts --base {folder}`."
-        raise UsageError(f"this model is no cross-encoder: {message}", where=str(folder), todo=todo)
+        message, hint = f"{kind} cannot score pairs", f"Tune one with `relabel tune bert_sts --base {folder}`."
+        raise UsageError(f"this model is not a cross-encoder: {message}", where=str(folder), hint=hint)
     if labels != 1:
-        message = f"this cross-encoder has {labels} labels: a relevance is one number"
-        todo = "Name a model with one, such as cross-encoder/stsb-roberta-base."
-        raise UsageError(message, where=str(folder), todo=todo)
+        message = f"this cross-encoder has {labels} labels, but relevance is one number"
+        hint = "Use a model with one label, such as cross-encoder/stsb-roberta-base."
+        raise UsageError(message, where=str(folder), hint=hint)
     return True
 
 
 def _output_of(cross_encoder: Any, folder: Path) -> Literal["sigmoid", "raw"]:
-    """Return how the model's last function maps its output; raise if it is neither a sigmoid nor the identity."""
+    """Return the type of the model's activation function; raise if it is neither a sigmoid nor the identity."""
     name = type(cross_encoder.activation_fn).__name__
     if name in ("Sigmoid", "Identity"):
         return "sigmoid" if name == "Sigmoid" else "raw"
-    message = f"this cross-encoder ends in {name}, neither a sigmoid nor nothing"
-    todo = "Save it with the activation function torch.nn.Sigmoid, or with Identity for scores of 0 to 5."
-    raise UsageError(message, where=str(folder), todo=todo)
+    message = f"this cross-encoder has the activation function {name}; only Sigmoid and Identity are supported"
+    hint = "Save it with the activation function torch.nn.Sigmoid, or with Identity for scores of 0 to 5."
+    raise UsageError(message, where=str(folder), hint=hint)

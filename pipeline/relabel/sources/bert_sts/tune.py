@@ -1,11 +1,11 @@
-"""`relabel tune bert_sts`: fine-tuning of a cross-encoder on STS-B.
+"""`relabel tune bert_sts`: fine-tune a cross-encoder on STS-B.
 
 A cross-encoder reads two sentences and returns their similarity. Zhou, Niu, Wang, Gao, Zhang, Hua, "Ladder Loss for
 Coherent Visual-Semantic Embedding", AAAI 2020, fine-tune BERT with one regression output on STS-B and report Pearson's
 r of 0.88 on its dev split.
 
-Human scores of 0..5 are divided by 5 and learned with binary cross-entropy, so the sigmoid of the output is the
-relevance. Training takes minutes, so an interrupted one begins again.
+Human scores 0..5 are divided by 5 and learned with binary cross-entropy, so the sigmoid of the output is the relevance.
+Training takes minutes and does not resume after an interruption.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from relabel.store.workdir import Work
 from relabel_train.files import sha256_file
 
 KIND = "cross_encoder"
-_BATCH = 32  # pairs per step, as in BERT's fine-tuning
-_SORTED_BATCHES = 50  # batches whose pairs are sorted by length together
-_WARMUP = 0.1  # share of the steps in which the learning rate rises; as in BERT's fine-tuning, as is the next
-_WEIGHT_DECAY = 0.01
-_MAX_LENGTH = 128  # tokens a pair is truncated to, which nearly all pairs of STS-B are below
-_GRADIENT_NORM = 1.0  # largest norm of a step's gradient
+_BATCH = 32  # batch size, as in BERT's fine-tuning
+_SORTED_BATCHES = 50  # number of batches to sort by length together
+_WARMUP = 0.1  # share of warm-up steps, as in BERT's fine-tuning
+_WEIGHT_DECAY = 0.01  # as in BERT's fine-tuning
+_MAX_LENGTH = 128  # maximum number of tokens of a pair; nearly all pairs of STS-B are shorter
+_GRADIENT_NORM = 1.0  # maximum gradient norm
 
 
 class TuneBertStsParams(Parameters):
     """Parameters of the cross-encoder's training."""
 
-    base: str = Field(DEFAULT_MODEL, description="Encoder to start from: a folder, or a name on the hub.")
-    epochs: int = Field(3, ge=1, le=10_000, description="Passes over the pairs, each pair in both orders.")
-    learning_rate: float = Field(1e-4, gt=0, le=1000, description="Maximum learning rate; 2e-5 suits BERT-base.")
+    base: str = Field(DEFAULT_MODEL, description="Base encoder: a folder, or a name on the hub.")
+    epochs: int = Field(3, ge=1, le=10_000, description="Number of epochs, with each pair in both orders.")
+    learning_rate: float = Field(1e-4, gt=0, le=1000, description="Maximum learning rate; use 2e-5 for BERT-base.")
     seed: Seed = Field(0, description="Seed of the new layers, the order of the pairs and dropout.")
 
 
 def tune_bert_sts(params: TuneBertStsParams, runtime: Runtime) -> Recipe:
-    """Return the recipe of a cross-encoder that is tuned on STS-B: the model's files, as `bert_sts` loads them."""
+    """Return the recipe of a cross-encoder tuned on STS-B, with the model files for `bert_sts`."""
     paths = cache(partial(find_stsb_files, runtime))
     find_base = cache(partial(find_model, params.base, progress=runtime.progress))
     config = partial(params.model_dump, mode="json", exclude={"base"})
@@ -69,7 +69,7 @@ def tune_bert_sts(params: TuneBertStsParams, runtime: Runtime) -> Recipe:
 
 
 def find_stsb_files(runtime: Runtime) -> dict[str, Path]:
-    """Return STS-B's files by split."""
+    """Return the files of STS-B by split."""
     return {split: locate("stsb", file, runtime.data) for split, file in FILES.items()}
 
 
@@ -78,17 +78,17 @@ def train(
 ) -> dict[str, Any]:
     """Train a cross-encoder, starting from the encoder in `base`, and write its files.
 
-    `pairs`: pairs of the splits train, dev and test. Returns dict: metadata of the manifest: agreement with people on
-    dev and test, precision, device and steps.
+    `pairs`: pairs of the splits train, dev and test. Returns metadata for the manifest: correlation with human scores
+    on dev and test, precision, device and number of steps.
     """
     import torch
     from transformers import get_linear_schedule_with_warmup
 
     device = pick_device(runtime.device)
     precision = product_type("bfloat16", device)
-    # The layers of the head are drawn when the model is loaded.
+    # The layers of the head are initialized when the model is loaded.
     torch.manual_seed(params.seed)
-    # In bfloat16, torch's fused attention runs backward several times slower on a CPU.
+    # In bfloat16 on a CPU, the backward pass of torch's fused attention is several times slower.
     attention = {"attn_implementation": "eager"}
     model = load_from_folder("CrossEncoder", base, num_labels=1, device=device, model_kwargs=attention)
     model.tokenizer.model_max_length = min(_MAX_LENGTH, positions_of(model) or _MAX_LENGTH)
@@ -103,8 +103,8 @@ def train(
         model.train()
         with runtime.progress.bar("cross-encoder", len(batches), "steps") as bar:
             for batch in batches:
-                chosen = [texts[i] for i in batch]
-                features = model.tokenizer(chosen, padding=True, truncation=True, return_tensors="pt")
+                inputs = [texts[i] for i in batch]
+                features = model.tokenizer(inputs, padding=True, truncation=True, return_tensors="pt")
                 with torch.autocast(device, torch.bfloat16, enabled=precision == "bfloat16"):
                     logits = model.model(**features.to(device)).logits
                 loss = torch.nn.functional.binary_cross_entropy_with_logits(logits.view(-1).float(), scores[batch])
@@ -121,9 +121,9 @@ def train(
 
 
 def epoch_batches(lengths: NDArray[np.int64], size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-    """Divide pairs at random into batches of similar length, which need little padding."""
+    """Divide pairs into random batches of similar length, to reduce padding."""
     order, batches = rng.permutation(len(lengths)), list[NDArray[np.int64]]()
-    # Sorting within chunks keeps batches random and their lengths similar.
+    # Sorting within random chunks gives random batches of similar lengths.
     for a in range(0, len(order), size * _SORTED_BATCHES):
         chunk = order[a : a + size * _SORTED_BATCHES]
         chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
@@ -132,7 +132,7 @@ def epoch_batches(lengths: NDArray[np.int64], size: int, rng: np.random.Generato
 
 
 def _correlate(model: Any, pairs: Sequence[SentencePair]) -> dict[str, Any]:
-    """Correlate a model's scores of some pairs, each in its given order, with human scores."""
+    """Correlate a model's scores of pairs, in their given order, with human scores."""
     scores = model.predict([(p.first, p.second) for p in pairs], show_progress_bar=False, convert_to_tensor=True)
     relevance, human = round_relative(scores.double().cpu().numpy()), np.array([p.score for p in pairs])
     return {"n": len(pairs), "pearson": pearson(relevance, human), "spearman": spearman(relevance, human)}

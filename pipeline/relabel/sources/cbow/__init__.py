@@ -1,10 +1,8 @@
-"""Source `cbow`: cosine of the mean word vectors of two captions, with any text file of GloVe or word2vec.
+"""Source `cbow`: cosine of the mean word vectors of two captions, with any GloVe or word2vec text file.
 
-The mean is over all tokens. A token without a vector is skipped: counting it would change the length of the mean, but
-not its direction. Ladder Loss (Zhou et al., AAAI 2020, section 4.1) computes labels from GloVe in this way, as does
-GLUE's CBoW baseline.
-
-The released code of that paper counts nouns twice (docs/deviations.md).
+The mean is over all tokens with a vector. Including other tokens as zeros would change its length, but not its
+direction. Ladder Loss (Zhou et al., AAAI 2020, section 4.1) computes labels from GloVe in this way, as does GLUE's CBoW
+baseline. The released code of Ladder Loss counts nouns twice (docs/deviations.md).
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ from relabel.sources.words.shards import (
 from relabel.sources.words.vectors import look_up
 from relabel.store.workdir import Steps, Work
 
-_CAPTIONS = 8192  # captions per product, which bounds the memory for sums
+_CAPTIONS = 8192  # captions per product, to limit the memory for sums
 
 
 class CbowParams(WordVectorParams):
@@ -56,7 +54,7 @@ class CbowParams(WordVectorParams):
 
     source: Literal["cbow"] = "cbow"
     vectors: str = Field("glove", description=VECTORS)
-    pooling: Pooling = Field("max", description="Pooling of an image's references into one number.")
+    pooling: Pooling = Field("max", description="Pooling of the scores of an image's references to one score.")
     tokenizer: Tokenizer = Field("ptb", description="ptb or lower_split.")
 
 
@@ -71,19 +69,19 @@ class Cbow(VectorSource[CbowParams]):
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
-        """Return the parameters, with the word vectors identified by their sha256."""
+        """Return the parameters, with the sha256 of the word vectors."""
         params = self.params.model_dump(include={"source", "tokenizer"})
         return params | {"vectors": self.params.file_fingerprint(runtime.data)}
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
-        """Make shards of unit vectors (see `make_vector_table`); zeros for a caption without a known word."""
+        """Yield the steps of shards of unit vectors (see `make_vector_table`), with zeros if no word is known."""
         shards, file = Shards(corpus, rows, rows_per_shard), self.params.find_file(runtime.data)
         warn_unspaced(shards, work)
 
         @cache
         def vectors() -> tuple[dict[str, int], NDArray[np.float32]]:
-            """Row of each word, and the vectors of all words."""
+            """Return the row of each word, and the vectors of all words."""
             table = pq.read_table(work.folder / VECTORS_FILE)
             return {word: i for i, word in enumerate(table["word"].to_pylist())}, vectors_from_table(table)
 
@@ -94,11 +92,11 @@ class Cbow(VectorSource[CbowParams]):
             bags = split(part)
             word_vectors = vectors_of_words(*vectors(), bags.vocabulary)
             unit = np.empty((len(part), word_vectors.shape[1]), np.float32)
-            # Sums are in float64, so they are computed for some captions at a time.
+            # In batches, because sums are in float64.
             for a in range(0, len(part), _CAPTIONS):
-                some = slice(a, min(a + _CAPTIONS, len(part)))
-                unit[some] = bags.unit_vectors(word_vectors, some)
-                runtime.progress.advance(some.stop - some.start)
+                batch = slice(a, min(a + _CAPTIONS, len(part)))
+                unit[batch] = bags.unit_vectors(word_vectors, batch)
+                runtime.progress.advance(batch.stop - batch.start)
             return make_vector_table(part, unit)
 
         counts = cache(partial(count_words, shards, split))
@@ -106,16 +104,16 @@ class Cbow(VectorSource[CbowParams]):
         yield shards.step(f"mean word vectors ({file.name})", make_shard, plain=True)
         zeros = 0
         for column in shards.read_column(work, "vector"):
-            # A vector of zeros marks a caption without a known word.
+            # Captions without known words have zero vectors.
             zeros += int((~vectors_from_table(pa.table({"vector": column})).any(axis=1)).sum())
         table = record_vectors(work, file, self.params.tokenizer)
         record_oov(work, counts(), set(table["word"].to_pylist()), zeros)
-        # The vectors of words are needed only to make the shards.
+        # The word vectors are only needed to compute the shards.
         work.excluded.add(VECTORS_FILE)
 
     @override
     def open(self, encoding: Encoding) -> VectorRelevance:
-        """Open the vectors. The file of word vectors is read for new texts only."""
+        """Open the caption vectors. The file of word vectors is only read for new texts."""
         return VectorRelevance(
             encoding.corpus,
             encoding.rows,
@@ -125,20 +123,20 @@ class Cbow(VectorSource[CbowParams]):
         )
 
     def _text_encoder(self, encoding: Encoding) -> Callable[[str], NDArray[np.float32]]:
-        """Return the function from a new text to its (D,) unit vector; zeros if no word is known."""
+        """Return a function from a new text to its unit vector, (D,), or zeros if no word is known."""
         runtime, width = encoding.runtime, int(encoding.manifest.metadata["width"])
-        known: dict[str, NDArray[np.float64]] = {}
+        cached: dict[str, NDArray[np.float64]] = {}
 
         def encode(text: str) -> NDArray[np.float32]:
-            # A terminal can pass surrogates, which are no valid text.
+            # Arguments from a terminal may contain surrogates; they are not valid text.
             typed = text.encode(errors="replace").decode()
             tokens = tokenize_text(typed) if self.params.tokenizer == "ptb" else lower_tokens([typed])[0]
             bags = WordBags.from_texts([tokens])
-            # A file has hundreds of thousands of lines, so only unseen words are looked up.
-            if new := [word for word in bags.vocabulary if word not in known]:
+            # Look up only new words, because the file has hundreds of thousands of lines.
+            if new := [word for word in bags.vocabulary if word not in cached]:
                 read = look_up(self.params.find_file(runtime.data, encoding.manifest), new, runtime)
-                known.update(zip(new, vectors_of_words(read.index, read.vectors, new), strict=True))
-            vectors = np.array([known[word] for word in bags.vocabulary]).reshape(-1, width)
+                cached.update(zip(new, vectors_of_words(read.index, read.vectors, new), strict=True))
+            vectors = np.array([cached[word] for word in bags.vocabulary]).reshape(-1, width)
             return bags.unit_vectors(vectors, slice(0, 1)).reshape(width)
 
         return encode

@@ -1,14 +1,14 @@
-"""`relabel tune word2vec`: word2vec (gensim) on the captions of a corpus, as a GloVe-format file for the source cbow.
+"""`relabel tune word2vec`: train word2vec (gensim) on the captions of a corpus, and write a GloVe file for cbow.
 
 Mikolov, Chen, Corrado, Dean: "Efficient Estimation of Word Representations in Vector Space", ICLR workshop 2013.
 
-Two settings give better labels than word2vec's defaults. The context of a word is all captions of its image: they
-describe the same content in several words, so `sofa` and `couch` share a context, which they never do within one
-caption. And the mean vector of all tokens is subtracted from every word, which removes the component that all captions
-share.
+Two settings improve the labels over word2vec's defaults. First, the context of a word is all captions of its image.
+They describe the same content in different words, so `sofa` and `couch` share a context, but they rarely do within a
+single caption. Second, the mean vector of all tokens is subtracted from every word. This removes the component that all
+captions share.
 
-Pearson's r with human scores on Crisscrossed Captions (SITS for all pairs and for pairs of other images, and STS),
-trained on COCO's 566,747 train captions. Parameters were chosen on val; another seed changes a figure by 0.001.
+Pearson's r with human scores on Crisscrossed Captions (SITS for all pairs and for pairs of other images, and STS) after
+training on COCO's 566,747 train captions. Parameters were selected on val; another seed changes a value by 0.001.
 
 | vectors                            | val               | test              |
 |------------------------------------|-------------------|-------------------|
@@ -40,32 +40,32 @@ from relabel.corpus.tokenizers import Tokenizer
 from relabel.store.artefact import Recipe
 from relabel.store.workdir import Work
 
-# Chosen on val; the table above shows what a change costs.
-_WINDOW = 60  # words to either side, which is all of an image's captions
+# Selected on val; the table above compares alternatives.
+_WINDOW = 60  # words on each side: all captions of an image
 SAMPLE = 1e-4
-"""Frequency above which words are randomly skipped."""
-_STEP = 1000  # documents between two moves of the bar
+"""Frequency threshold for random downsampling of words."""
+_STEP = 1000  # documents per update of the progress bar
 
 
 class TuneWord2vecParams(Parameters):
     """Parameters of word2vec training."""
 
     tokenizer: Tokenizer = Field("ptb", description="ptb or lower_split; use the same one for cbow.")
-    width: int = Field(100, ge=1, le=100_000, description="Dimensions of a vector.")
-    epochs: int = Field(3, ge=1, le=10_000, description="Passes over the captions.")
+    width: int = Field(100, ge=1, le=100_000, description="Dimension of the vectors.")
+    epochs: int = Field(3, ge=1, le=10_000, description="Number of passes over the captions.")
     min_count: int = Field(
         2, ge=1, le=1_000_000_000, description="Minimum number of occurrences of a word with a vector."
     )
-    seed: Seed = Field(1, description="Seed of the random start and of skipping.")
+    seed: Seed = Field(1, description="Seed of the initialization and of downsampling.")
 
 
 def tune_word2vec(params: TuneWord2vecParams, corpus: Corpus, runtime: Runtime, sample: float = SAMPLE) -> Recipe:
-    """Return the recipe of word vectors: a text file with words by descending frequency.
+    """Return the recipe of word vectors: a text file with words in descending order of frequency.
 
-    Training uses one thread, so the same corpus, parameters and machine give the same bytes. The name appears in cbow
-    labels: `word2vec coco-train 100d`.
+    Training uses one thread, so it gives the same bytes for the same corpus, parameters and machine. The name, such as
+    `word2vec coco-train 100d`, is shown in cbow labels.
     """
-    # The other splits evaluate labels; a corpus without `train` has no such use.
+    # The other splits are for evaluation. A corpus without `train` is not used for evaluation.
     splits = ["train"] if "train" in corpus.splits else [*corpus.splits]
     rows = corpus.rows(splits)
     trained_on = f"{corpus.namespace}-{'+'.join(splits)}"
@@ -88,25 +88,25 @@ def tune_word2vec(params: TuneWord2vecParams, corpus: Corpus, runtime: Runtime, 
 
 
 def _documents(params: TuneWord2vecParams, corpus: Corpus, rows: range) -> list[str]:
-    """Return the tokens of each image's captions, joined by single spaces; none is empty."""
+    """Return the tokens of each image's captions, joined by single spaces, without empty documents."""
     texts, image = corpus.words(params.tokenizer, rows), corpus.image[rows.start : rows.stop]
     # Captions of an image are consecutive rows.
     starts = [0, *(np.flatnonzero(np.diff(image)) + 1).tolist(), len(texts)]
     documents = (" ".join(filter(None, texts[a:b])) for a, b in pairwise(starts))
-    # Splitting an empty document would give gensim an empty word.
+    # An empty document would add an empty word.
     return [document for document in documents if document]
 
 
 def _train(
     params: TuneWord2vecParams, documents: list[str], runtime: Runtime, sample: float
 ) -> tuple[list[str], NDArray[np.float64]]:
-    """Train word2vec; return V words by descending frequency and their (V, D) vectors."""
+    """Train word2vec. Returns V words in descending order of frequency, and their vectors, (V, D)."""
     try:
         from gensim.models import Word2Vec
     except ImportError:
-        todo = "Run `pip install 'relabel-itr[tune]'`, or set cbow's `vectors` to glove or to a file."
-        raise MissingError("training word vectors needs gensim", todo=todo) from None
-    # One worker: gensim's threads update shared weights in arbitrary order.
+        hint = "Run `pip install 'relabel-itr[tune]'`, or set cbow's `vectors` to glove or to a file."
+        raise MissingError("gensim is not installed; training word vectors needs it", hint=hint) from None
+    # With several workers, gensim updates shared weights in arbitrary order.
     model = Word2Vec(
         vector_size=params.width,
         window=_WINDOW,
@@ -121,24 +121,24 @@ def _train(
         workers=1,
     )
     title = f"word2vec ({params.epochs} epochs)"
-    # One pass builds the vocabulary, and each epoch is another.
+    # One pass for the vocabulary, and one per epoch.
     with runtime.progress.bar(title, (params.epochs + 1) * len(documents), "documents") as bar:
         passes = _Passes(documents, bar)
         model.build_vocab(passes)
         if not len(model.wv):
             message = f"no word occurs {params.min_count} times"
-            raise CheckError(message, todo="Lower `min_count`, or train on more captions.")
+            raise CheckError(message, hint="Lower `min_count`, or train on more captions.")
         model.train(passes, total_examples=model.corpus_count, epochs=model.epochs)
     vectors = model.wv.vectors.astype(np.float64)
     counts = np.array([model.wv.get_vecattr(w, "count") for w in model.wv.index_to_key], np.float64)
-    # Centre by the mean over tokens, so frequent words count as often as they occur.
+    # Subtract the mean over tokens, in which words are weighted by frequency.
     vectors -= counts @ vectors / counts.sum()
     return model.wv.index_to_key, vectors
 
 
 @dataclass(frozen=True)
 class _Passes:
-    """Documents as gensim iterates over them, once for the vocabulary and once per epoch, with a progress bar."""
+    """Iterable over documents for gensim, with a progress bar."""
 
     documents: list[str]
     bar: ProgressBar
@@ -146,14 +146,14 @@ class _Passes:
     def __iter__(self) -> Iterator[list[str]]:
         """Yield the words of each document."""
         for start in range(0, len(self.documents), _STEP):
-            part = self.documents[start : start + _STEP]
-            for document in part:
+            batch = self.documents[start : start + _STEP]
+            for document in batch:
                 yield document.split(" ")
-            self.bar.advance(len(part))
+            self.bar.advance(len(batch))
 
 
 def _write(path: Path, words: list[str], vectors: NDArray[np.float64]) -> None:
-    """Write GloVe's format: one word and its numbers per line, with six significant digits."""
+    """Write GloVe's format: one word and its values per line, with six significant digits."""
     with path.open("w", encoding="utf-8", newline="\n") as handle:
         for word, vector in zip(words, vectors.tolist(), strict=True):
             handle.write(f"{word} {' '.join(f'{x:.6g}' for x in vector)}\n")

@@ -1,10 +1,10 @@
-"""cider: CIDEr-D (the default) or plain CIDEr of a caption against an image's references, exact, for any captions.
+"""Source `cider`: exact CIDEr-D (the default) or plain CIDEr of a caption against an image's references.
 
-CIDEr-D is the score of pycocoevalcap's `CiderScorer`, which papers call CIDEr. Plain CIDEr is the variant that the
-metric's authors publish beside it (`pyciderevalcap/cider`): cosines per order, without clipping, length penalty or
-stemming. Both are means over n = 1..4 and over references, times 10.
+CIDEr-D is the score of pycocoevalcap's `CiderScorer`; papers call it CIDEr. Plain CIDEr is the variant in
+`pyciderevalcap/cider` by the authors of the metric: cosines per order, without clipping, length penalty or stemming.
+Both are means over n = 1..4 and over references, times 10.
 
-An encoding has the vocabulary of all n-grams and shards of counted n-grams.
+An encoding consists of the vocabulary of all n-grams and shards of n-gram counts.
 
 Vedantam, Zitnick, Parikh: "CIDEr: Consensus-based Image Description Evaluation", CVPR 2015, eq. 2-4 and section 6.
 """
@@ -45,22 +45,22 @@ class CiderParams(SourceParams):
     """Parameters of cider."""
 
     source: Literal["cider"] = "cider"
-    pooling: Pooling = Field("set", description="set and mean are the same: CIDEr of a set is a mean over it.")
+    pooling: Pooling = Field("set", description="set and mean are equal: CIDEr of a set is the mean over its captions.")
     variant: Literal["cider_d", "cider"] = Field(
-        "cider_d", description="cider_d clips counts and punishes a difference in length; cider does neither."
+        "cider_d", description="cider_d clips counts and penalizes differences in length; cider does neither."
     )
     tokenizer: Tokenizer = Field("ptb", description="ptb (lower case, no punctuation) or lower_split.")
-    n: int = Field(4, ge=1, le=16, description="Longest n-gram.")
-    sigma: float = Field(6.0, gt=0, le=1e6, description="Width of cider_d's length penalty, in words.")
+    n: int = Field(4, ge=1, le=16, description="Maximum order of n-grams.")
+    sigma: float = Field(6.0, gt=0, le=1e6, description="Width of cider_d's length penalty in words.")
     df: Literal["encoded", "corpus", "train", "val", "test"] = Field(
         "encoded",
-        description="Images that count for document frequencies: those encoded, all, or a split's. "
-        f"An image's first {REFERENCES} captions are one document.",
+        description="Images for document frequencies: the encoded ones, all, or those of a split. "
+        f"The first {REFERENCES} captions of an image are one document.",
     )
 
 
 class Cider(Source[CiderParams]):
-    """CIDEr-D and CIDEr by sparse products."""
+    """CIDEr-D and CIDEr from sparse rows of n-grams."""
 
     _background: tuple[Vocabulary, I4, int] | None = None  # n-grams, their document frequencies, number of documents
     spec = SourceSpec(
@@ -81,9 +81,9 @@ class Cider(Source[CiderParams]):
             return self
         documents = self._documents(corpus, range(len(corpus))) if images is None else corpus.references(images)
         if len(documents) == 1:
-            problem = "an n-gram of every document has no weight in CIDEr: with one document, every score is 0"
-            todo = "Use the references of several images; in Python, Scorer and score take them as documents=."
-            raise UsageError(problem, todo=todo)
+            problem = "with only one document, the weight of every n-gram and every CIDEr score are 0"
+            hint = "Use the references of several images; in Python, pass them to Scorer or score as documents=."
+            raise UsageError(problem, hint=hint)
         counting = Cider(self.params)
         counting._background = (*self._count(corpus, documents), len(documents))
         return counting
@@ -94,10 +94,10 @@ class Cider(Source[CiderParams]):
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
-        """Make `vocabulary.parquet`, then shards of counted n-grams.
+        """Yield the steps of `vocabulary.parquet`, and of shards of n-gram counts.
 
-        The vocabulary takes about 80 bytes of memory per word beside the corpus: 0.5 GB for the 616,767 captions of
-        COCO. Columns of shards: row int32, ngrams and counts list<int32> (ids ascending), words int32.
+        In addition to the corpus, the vocabulary takes about 80 bytes of memory per word: 0.5 GB for the 616,767
+        captions of COCO. Columns of shards: row int32, ngrams and counts list<int32> (ascending ids), words int32.
         """
         p, background = self.params, self._background
         documents = self._documents(corpus, rows) if background is None else References.of([])
@@ -111,15 +111,15 @@ class Cider(Source[CiderParams]):
         def count_documents() -> pa.Table:
             ngrams, df = self._count(corpus, documents, rows)
             if background is not None:
-                known = background[0].find(ngrams)
-                df[known >= 0] = background[1][known[known >= 0]]
+                numbers = background[0].find(ngrams)
+                df[numbers >= 0] = background[1][numbers[numbers >= 0]]
             return ngrams.table(df)
 
         def make_shard(part: range) -> pa.Table:
             texts, split = self._words(corpus)
             ngrams = number_ngrams(texts[part.start : part.stop], split, p.n)
             indptr, local, counts = ngrams.counts(0, len(part))
-            # Ids of the shard and of the corpus have the same order, so a caption's ids stay ascending.
+            # Ids of the shard and of the corpus have the same order, so ids of a caption stay sorted.
             ids = vocabulary().find(ngrams.vocabulary)[local]
             offsets = pa.array(indptr.astype(np.int32))
             return pa.table(
@@ -155,7 +155,7 @@ class Cider(Source[CiderParams]):
         words = view_column(table["words"])
         clip = self.params.variant == "cider_d"
         sigma = self.params.sigma if clip else None
-        # No two captions differ in length by more than the longest of them.
+        # The maximum length is a bound on the difference in length of two captions.
         weighting = Weighting(starts, idf, gauss_of(sigma, int(words.max(initial=0))), clip)
         indptr = indptr_of(view_column(pc.list_value_length(table["ngrams"])))
         ids, counts = (view_column(pc.list_flatten(table[name])) for name in ("ngrams", "counts"))
@@ -173,22 +173,22 @@ class Cider(Source[CiderParams]):
         )
 
     def _words(self, corpus: Corpus) -> tuple[list[str], Callable[[str], list[str]]]:
-        """Return the text of every row, and the function that splits it into words."""
+        """Return the text of every row, and a function that splits a text into words."""
         # PTB tokens are split at any white space, as in CiderScorer.
         if self.params.tokenizer == "ptb":
             return corpus.tokens, str.split
         return corpus.texts, lower_split
 
     def _count(self, corpus: Corpus, documents: References, rows: range = range(0)) -> tuple[Vocabulary, I4]:
-        """Number the n-grams of rows and documents, and count the documents that hold each."""
-        # Documents may lie outside the encoded rows (`df: train`). Their n-grams are numbered too.
+        """Number the n-grams of rows and documents, and count the documents with each n-gram."""
+        # Documents may be outside the encoded rows (`df: train`). Their n-grams are also numbered.
         used, (texts, split) = np.union1d(np.arange(rows.start, rows.stop), documents.rows), self._words(corpus)
         ngrams = number_ngrams([texts[i] for i in used.tolist()], split, self.params.n)
         local = References(documents.indptr, np.searchsorted(used, documents.rows).astype(np.int32))
         return ngrams.vocabulary, ngrams.document_frequency(local)
 
     def _documents(self, corpus: Corpus, rows: range) -> References:
-        """Return the reference sets whose n-grams are counted, by corpus row."""
+        """Return the reference sets that are documents, as sets of corpus rows."""
         if self.params.df == "encoded":
             images = range(int(corpus.image[rows.start]), int(corpus.image[rows.stop - 1]) + 1)
         elif self.params.df == "corpus":

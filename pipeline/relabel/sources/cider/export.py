@@ -1,4 +1,4 @@
-"""Lookup arrays of cider: weighted sparse rows, and the scores of each image's captions against each other."""
+"""Lookup arrays of cider: weighted sparse rows, and scores between the captions of each image."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from relabel.store.arrays import write_array, write_pieces
 from relabel.store.workdir import Work
 
 PairScores = Callable[[References, NDArray[np.int64]], Scores]
-"""Scores of sets of rows and a row each."""
-_CHUNK = 50_000  # captions whose entries are sorted together
-_PAIRS = 1 << 20  # pairs of siblings scored together
+"""Function that scores P sets of rows against one row each."""
+_CHUNK = 50_000  # number of captions per sort of entries
+_PAIRS = 1 << 20  # number of sibling pairs to score together
 _FREQUENT = 0.06
-"""A column in this share of captions costs less in a dense product than pair by pair (measured, 128 x 128)."""
+"""Minimum share of captions for a dense column: it is then faster than pair by pair (measured, 128 x 128)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
     """Numbered columns of a sparse lookup: (n-gram, level) pairs.
 
-    Under clipping, min(tf_c, tf_r) is the number of levels that both captions reach. So a product over levels needs no
-    minimum: an n-gram that occurs three times in a caption has entries in its columns of levels 1, 2 and 3.
+    With clipping, min(tf_c, tf_r) is the number of levels that both captions reach, so a sum over levels replaces the
+    minimum. An n-gram that occurs three times in a caption has entries in its columns of levels 1, 2 and 3.
 
-    `levels`: list of (ids, numbers); for each level, from 1: the n-grams that have a column, ascending, and the number
-        of that column; int32.
+    `levels`: list of (ids, numbers), int32; for each level from 1, the ascending n-grams that have a column, and the
+        numbers of the columns.
     `count`: number of columns.
     `frequent`: columns 0 to ``frequent - 1`` are in at least 6% of captions.
     """
@@ -41,24 +41,24 @@ class Columns:
 
     @classmethod
     def of(cls, features: Features, weighting: Weighting, image: NDArray[np.int32]) -> Columns:
-        """Number the columns that captions of two images share and whose idf is not 0.
+        """Number the columns that have a positive idf and occur in captions of at least two images.
 
-        `image`: (N,) int32; image of each caption, ascending.
+        `image`: (N,) int32; ascending image of each caption.
         """
         owner = np.repeat(image, np.diff(features.indptr))
         ids, counts, level = features.ids, features.counts, 1
         column_ids, captions = [], []
-        # Plain CIDEr multiplies counts and needs level 1 alone.
+        # Plain CIDEr multiplies counts, so it only needs level 1.
         while level == 1 or (weighting.clip and len(ids)):
-            grams, held, shared = _count_holders(ids, owner)
-            # Captions of one image are scored in the sibling table, so a column within one image is never read.
+            grams, frequencies, shared = _count_holders(ids, owner)
+            # Scores between captions of one image are stored separately, so columns of one image are not needed.
             wanted = shared & (weighting.idf[grams] > 0)
             column_ids.append(grams[wanted])
-            captions.append(held[wanted])
+            captions.append(frequencies[wanted])
             level += 1
             more = counts >= level
             ids, counts, owner = ids[more], counts[more], owner[more]
-        # The most frequent columns come first, so that the reader's dense block is a prefix.
+        # In descending order of frequency: the reader's dense block is then a prefix.
         frequency = np.concatenate([np.empty(0, np.int64), *captions])
         number = np.empty(len(frequency), np.int32)
         number[np.argsort(-frequency, kind="stable")] = np.arange(len(frequency), dtype=np.int32)
@@ -69,10 +69,10 @@ class Columns:
     def entries(
         self, features: Features, rows: range, clip: bool
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-        """List the entries of a range of captions, by (caption, column).
+        """Return the entries of a range of captions, sorted by (caption, column).
 
-        Returns `caption`, (E,) int64: row of `features`; `column`, (E,) int32; `source`, (E,) int64: position in
-        ``features.ids`` that the entry comes from.
+        Returns `caption`, (E,) int64, row of `features`; `column`, (E,) int32; `source`, (E,) int64, position in
+        ``features.ids`` of the entry.
         """
         first, stop = features.indptr[rows.start], features.indptr[rows.stop]
         source = np.arange(first, stop)
@@ -97,11 +97,10 @@ def write_features(
 ) -> dict[str, int]:
     """Write the arrays of the kind `features` (see `relabel_train.lookup.cider`).
 
-    `image`: (N,) int32; image of each row of `features`, ascending. `score`: scores pairs of these rows.
+    In addition to the opened encoding, this takes 16 bytes per entry: 300 MB for the 616,767 captions of COCO.
 
-    Beside the opened encoding this holds 16 bytes per entry: 300 MB for the 616,767 captions of COCO.
-
-    Returns dict of str to int: sizes for `lookup.json`: `columns` and `frequent`.
+    `image`: (N,) int32; ascending image of each row of `features`. `score`: scores pairs of these rows. Returns the
+    sizes `columns` and `frequent` for `lookup.json`.
     """
     columns = Columns.of(features, weighting, image)
     captions, numbers, sources = _all_entries(len(image), features, columns, weighting.clip)
@@ -123,7 +122,7 @@ def write_features(
 def _all_entries(
     count: int, features: Features, columns: Columns, clip: bool
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
-    """Return caption, column and source position of all entries, chunk by chunk to bound the memory of the sort."""
+    """Return caption, column and source position of all entries. Sorts in chunks to limit the memory."""
     captions, numbers, sources = [], [], []
     for a in range(0, count, _CHUNK):
         caption, number, source = columns.entries(features, range(a, min(a + _CHUNK, count)), clip)
@@ -136,9 +135,9 @@ def _all_entries(
 def _weights(
     features: Features, weighting: Weighting, indptr: NDArray[np.int64], sources: NDArray[np.int64], reference: bool
 ) -> Iterator[NDArray[np.float64]]:
-    """Yield the weights of all entries: tf idf / norm, the reference's times 10 / n.
+    """Yield the weights of all entries: tf idf / norm, for references times 10 / n.
 
-    Under clipping the candidate's count is spread over the levels, so each of its entries weighs idf / norm.
+    With clipping, the count of a candidate is distributed over the levels, so each entry has the weight idf / norm.
     """
     orders = len(weighting.starts) - 1
     for a in range(0, len(indptr) - 1, _CHUNK):
@@ -153,13 +152,13 @@ def _weights(
 
 
 def _sibling_scores(score: PairScores, sizes: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
-    """Yield the scores of each image's captions against each other, candidate by candidate."""
+    """Yield the scores between the captions of each image, sorted by candidate."""
     first = np.cumsum(sizes) - sizes
-    # Images are grouped so that each group has about `_PAIRS` pairs.
+    # Group images to about `_PAIRS` pairs.
     cuts = np.searchsorted(np.cumsum(sizes**2), np.arange(0, int((sizes**2).sum()), _PAIRS), side="left")
     for a, b in zip(np.unique(cuts), [*np.unique(cuts)[1:], len(sizes)], strict=True):
         n = sizes[a:b]
-        # Pair p of an image with s captions is candidate p // s against reference p % s.
+        # Pair p of an image with s captions consists of candidate p // s and reference p % s.
         pair = np.arange((n**2).sum()) - np.repeat(np.cumsum(n**2) - n**2, n**2)
         size, start = np.repeat(n, n**2), np.repeat(first[a:b], n**2)
         yield score(References.single((start + pair % size).astype(np.int32)), start + pair // size)
@@ -168,11 +167,11 @@ def _sibling_scores(score: PairScores, sizes: NDArray[np.int64]) -> Iterator[NDA
 def _count_holders(
     ids: NDArray[np.int32], owner: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the n-grams that occur, how many captions hold each, and whether captions of two images do."""
+    """Return the n-grams that occur, their numbers of captions, and whether they occur in more than one image."""
     size = int(ids.max(initial=-1)) + 1
-    held = np.bincount(ids, minlength=size)
+    frequencies = np.bincount(ids, minlength=size)
     last, first = np.empty(size, np.int32), np.empty(size, np.int32)
-    last[ids] = owner  # of equal indices the last one counts
+    last[ids] = owner  # the last of equal indices is assigned
     first[ids[::-1]] = owner[::-1]
-    grams = np.flatnonzero(held)
-    return grams.astype(np.int32), held[grams], first[grams] != last[grams]
+    grams = np.flatnonzero(frequencies)
+    return grams.astype(np.int32), frequencies[grams], first[grams] != last[grams]

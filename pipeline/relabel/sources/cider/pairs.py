@@ -1,14 +1,14 @@
-"""CIDEr and CIDEr-D of pairs of a reference set and a candidate, compiled: the numbers that define the source.
+"""CIDEr and CIDEr-D of pairs of a reference set and a candidate, compiled: the exact scores of the source.
 
 Vedantam et al., CVPR 2015, eq. 2-4 and CIDEr-D. tf is the count of n-gram w in a caption, and |x|_k is the Euclidean
-norm of caption x's tf * idf over the n-grams of order k, of 1..n. The score of a candidate c and one reference r is ::
+norm of caption x's tf * idf over the n-grams of order k in 1..n. The score of a candidate c and one reference r is ::
 
     r(r, c) = 10 / n * gauss(len_c - len_r) * sum_w min(tf_c, tf_r) tf_r idf_w^2 / (|r|_k |c|_k)
 
-gauss(d) = exp(-d^2 / (2 sigma^2)) and len is the number of bigrams, as in the released code. Plain CIDEr has tf_c in
-place of min(tf_c, tf_r), and no gauss. The score of a set is the mean over its references.
+with gauss(d) = exp(-d^2 / (2 sigma^2)). len is the number of bigrams, as in the released code. Plain CIDEr has tf_c
+instead of min(tf_c, tf_r), and no gauss. The score of a set is the mean over its references.
 
-The n-grams of a set are entered into a hash table, which then answers for any number of candidates.
+The n-grams of a set are stored in a hash table that is used for any number of candidates.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from relabel.sources.cider.features import F8, I4, I8, MAX_SCORE, Features, Weig
 
 
 class SetTable(NamedTuple):
-    """One set of up to R references: a hash table of their n-grams, as chains of slots, and buffers.
+    """One set of up to R references: a hash table of their n-grams with chains of slots, and buffers.
 
-    `bucket`: (B,) int32; first slot of each bucket, -1 if it is empty. B is a power of 2: n-gram w is in bucket
-        ``w & (B - 1)``.
+    `bucket`: (B,) int32; first slot of each bucket, or -1. B is a power of 2: n-gram w is in bucket ``w & (B - 1)``.
     `ids`, `counts`, `reference`, `following`: (S,) int32; n-gram of each slot, its count, the number of the reference
-        within the set, and the next slot of the bucket or -1.
+        in the set, and the next slot of the bucket or -1.
     `bigrams`, `inverse`: (R,) int32 and (R, n) float64; as in Features.
     `part`, `total`: (R,) float64; sums of each reference over the n-grams of one order, and over orders.
     """
@@ -46,28 +45,28 @@ class SetTable(NamedTuple):
 
     @classmethod
     def allocate(cls, sets: References, refs: Features) -> SetTable:
-        """Allocate a table for the largest of some sets of rows of `refs`."""
+        """Allocate a table with the capacity for any of the given sets of rows of `refs`."""
         slots = int(np.add.reduceat(np.diff(refs.indptr)[sets.rows], sets.indptr[:-1]).max())
-        most, orders = int(np.diff(sets.indptr).max()), refs.inverse.shape[1]
+        size, orders = int(np.diff(sets.indptr).max()), refs.inverse.shape[1]
         ids, counts, reference, following = np.empty((4, slots), np.int32)
-        bucket, bigrams = np.empty(2 << slots.bit_length(), np.int32), np.empty(most, np.int32)
-        part, total = np.empty((2, most))
-        return cls(bucket, ids, counts, reference, following, bigrams, np.empty((most, orders)), part, total)
+        bucket, bigrams = np.empty(2 << slots.bit_length(), np.int32), np.empty(size, np.int32)
+        part, total = np.empty((2, size))
+        return cls(bucket, ids, counts, reference, following, bigrams, np.empty((size, orders)), part, total)
 
 
 def code_of(pooling: Pooling) -> int:
-    """Return the code of a pooling in the kernels: CIDEr of a set is a mean over its references."""
+    """Return the code of a pooling in the kernels. `set` is the mean over references."""
     return MAX if pooling == "max" else MEAN
 
 
 @jit
 def enter_set(rows: I4, refs: Features, table: SetTable) -> None:
-    """Replace the content of a table by a set of rows of `refs`."""
+    """Fill a table with a set of rows of `refs`, replacing its content."""
     table.bucket[:] = -1
     slot = 0
     for r in range(len(rows)):
         table.bigrams[r] = refs.bigrams[rows[r]]
-        # A loop compiles faster than rows: numba compiles a message for shapes that differ.
+        # A loop compiles faster than a row assignment, for which numba also compiles an error about shapes.
         for order in range(table.inverse.shape[1]):
             table.inverse[r, order] = refs.inverse[rows[r], order]
         for e in range(refs.indptr[rows[r]], refs.indptr[rows[r] + 1]):
@@ -80,18 +79,18 @@ def enter_set(rows: I4, refs: Features, table: SetTable) -> None:
 
 @jit
 def score_candidates(
-    size: int, table: SetTable, chosen: I4, candidates: Features, weighting: Weighting, pooling: int, out: F8
+    size: int, table: SetTable, rows: I4, candidates: Features, weighting: Weighting, pooling: int, out: F8
 ) -> None:
-    """Score the set of `size` references in the table against some rows of `candidates`: fill `out`, (N,)."""
+    """Score the set of `size` references in the table against rows of `candidates`, (N,): fill `out`, (N,)."""
     part, total, mask = table.part[:size], table.total[:size], len(table.bucket) - 1
-    for p in range(len(chosen)):
-        c, order, common = chosen[p], 0, False
+    for p in range(len(rows)):
+        c, order, common = rows[p], 0, False
         part[:] = 0.0
         total[:] = 0.0
         for e in range(candidates.indptr[c], candidates.indptr[c + 1]):
             gram = candidates.ids[e]
             if gram >= weighting.starts[order + 1]:
-                # Captions without a common n-gram of one order have none of the next.
+                # Without a common n-gram of an order, there is none of the next order.
                 if not common:
                     break
                 for r in range(size):
@@ -121,18 +120,18 @@ def score_pairs(
     sets: I4,
     refs: Features,
     table: SetTable,
-    chosen: I4,
+    captions: I4,
     candidates: Features,
     weighting: Weighting,
     pooling: int,
     out: F8,
 ) -> None:
-    """Score set p, the rows ``sets[indptr[p]:indptr[p + 1]]`` of `refs`, against row ``chosen[p]``: fill `out`."""
+    """Score set p, rows ``sets[indptr[p]:indptr[p + 1]]`` of `refs`, against row ``captions[p]``: fill `out`, (P,)."""
     end = 0
-    while end < len(chosen):
+    while end < len(captions):
         start, rows = end, sets[indptr[end] : indptr[end + 1]]
-        # Pairs of one set follow each other in many calls.
-        while end < len(chosen) and np.array_equal(rows, sets[indptr[end] : indptr[end + 1]]):
+        # Enter consecutive equal sets only once.
+        while end < len(captions) and np.array_equal(rows, sets[indptr[end] : indptr[end + 1]]):
             end += 1
         enter_set(rows, refs, table)
-        score_candidates(len(rows), table, chosen[start:end], candidates, weighting, pooling, out[start:end])
+        score_candidates(len(rows), table, captions[start:end], candidates, weighting, pooling, out[start:end])

@@ -1,4 +1,4 @@
-"""CIDEr of any captions of an encoding: captions as weighted sparse rows of n-grams, and the scores of these rows."""
+"""CIDEr of captions of an encoding, from weighted sparse rows of n-grams."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import LookupArrays, Relevance, block_of_pairs
 from relabel.store.workdir import Work
 
-_FEW_SETS = 8  # sets that are scored pair by pair: an index of the captions would cost more
+_FEW_SETS = 8  # fewer sets are scored pair by pair, because building an index would cost more
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CiderRelevance(Relevance):
     """CIDEr-D or CIDEr of encoded captions, in 0..10.
 
-    `set` and `mean` are the same number, since CIDEr of a set is the mean over its captions. `Cider` shows an example.
+    Poolings `set` and `mean` are equal, because CIDEr of a set is the mean over its captions.
 
-    `features`: the encoded rows.
+    `features`: features of the encoded rows.
     `open_vocabulary`: reads the vocabulary; called for the first new text.
     `split`: splits a new text into words.
-    `unseen_idf`: idf of an n-gram that no document holds: ln(documents).
-    `sigma`: width of the length penalty; None for plain CIDEr.
+    `unseen_idf`: idf of n-grams that are not in any document: ln(documents).
+    `sigma`: width of the length penalty, or None for plain CIDEr.
     """
 
     features: Features
@@ -47,9 +47,9 @@ class CiderRelevance(Relevance):
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        mode = pooling or self.pooling
-        sets = self.set_positions(references, mode)
-        return self._score(self.features, self.weighting, sets, self.positions(captions), mode)
+        pooling = pooling or self.pooling
+        sets = self.set_positions(references, pooling)
+        return self._score(self.features, self.weighting, sets, self.positions(captions), pooling)
 
     @override
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
@@ -57,9 +57,9 @@ class CiderRelevance(Relevance):
             return block_of_pairs(self, references, captions, pooling)
         from relabel.sources.cider.sets import score_sets
 
-        mode = pooling or self.pooling
-        sets, positions = self.set_positions(references, mode), self.positions(captions)
-        return score_sets(sets, positions, mode, self.features, self.weighting, self.threads)
+        pooling = pooling or self.pooling
+        sets, positions = self.set_positions(references, pooling), self.positions(captions)
+        return score_sets(sets, positions, pooling, self.features, self.weighting, self.threads)
 
     @override
     def write_lookup(self, work: Work) -> LookupArrays:
@@ -72,11 +72,11 @@ class CiderRelevance(Relevance):
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:
-        """Score N captions against one new text; n-grams that the vocabulary lacks have document frequency 0."""
+        """Score N captions against one new text. N-grams that are not in the vocabulary have document frequency 0."""
         ngrams = number_ngrams([text], self.split, len(self.weighting.starts) - 1)
         refs = features_of_text(ngrams, self._vocabulary, self.weighting, self.unseen_idf)
         sets = References.single(np.zeros(len(captions), np.int32))
-        # The text may be longer than every caption: the table of penalties must cover the difference.
+        # Extend the table of penalties, because the text may be longer than all captions.
         longest = max(len(self.weighting.gauss), ngrams.ids.shape[1])
         weighting = self.weighting._replace(gauss=gauss_of(self.sigma, longest))
         return self._score(refs, weighting, sets, self.positions(captions), "first")
@@ -96,9 +96,9 @@ class CiderRelevance(Relevance):
         out = np.empty(len(positions))
 
         def work(lo: int, hi: int) -> None:
-            some, chosen = sets.take(np.arange(lo, hi)), positions[lo:hi].astype(np.int32)
-            left = some.indptr, some.rows, refs, SetTable.allocate(some, refs)
-            score_pairs(*left, chosen, self.features, weighting, code_of(pooling), out[lo:hi])
+            chunk, candidates = sets.take(np.arange(lo, hi)), positions[lo:hi].astype(np.int32)
+            left = chunk.indptr, chunk.rows, refs, SetTable.allocate(chunk, refs)
+            score_pairs(*left, candidates, self.features, weighting, code_of(pooling), out[lo:hi])
 
         run_chunks(work, len(positions), self.threads, step=4096)
         return out

@@ -1,7 +1,8 @@
-"""fuse: a combination of other labels by a function that was fitted to human scores (`relabel tune fuse`).
+"""Source `fuse`: a combination of other labels by a function fitted to human scores (`relabel tune fuse`).
 
-A fuse has no encoding. It reads those of its parts, the labels that it combines: a block of a fuse is an elementwise
-function of its parts' blocks. Relevance is the human score, 0 to 5, that the model predicts, divided by 5.
+A fuse does not have its own encoding. It reads the encodings of its parts, the labels that it combines. A block of a
+fuse is an elementwise function of the blocks of its parts. Relevance is the predicted human score, 0 to 5, divided by
+5.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from relabel_train.scoring.fuse import BOUNDS
 
 
 class FuseParams(SourceParams):
-    """Parameters of fuse. The labels that it combines are stored in its model."""
+    """Parameters of fuse. The labels to combine are stored in the model."""
 
     paths: ClassVar[Paths] = {"model": {None: "fuse"}}
     source: Literal["fuse"] = "fuse"
@@ -35,12 +36,12 @@ class FuseParams(SourceParams):
         "set", description="set scores all references together; first, max and mean score single references."
     )
     model: str | None = Field(
-        None, description="Folder that `relabel tune fuse` wrote; null for the folder `fuse` among the fetched files."
+        None, description="Folder written by `relabel tune fuse`; null for the folder `fuse` in the data folder."
     )
     gate: str | None = Field(
         None,
-        description="Label that selects the 1,000 candidates (k if that is more) of a search for neighbours; null "
-        "scores all.",
+        description="Label that selects 1,000 candidates (or k, if greater) for neighbour search; null scores all "
+        "captions.",
     )
 
 
@@ -50,8 +51,8 @@ class Fuse(Source[FuseParams]):
     spec = SourceSpec(name="fuse", kind="others", bounds=BOUNDS, symmetric=False, params=FuseParams)
 
     def input_labels(self) -> tuple[str, ...]:
-        """Return the labels that its model combines, followed by its gate if that is not one of them."""
-        # The gate may be one of the parts: each label is encoded once.
+        """Return the labels that the model combines, and the gate."""
+        # The gate may be one of the parts, so duplicates are removed.
         gate = () if self.params.gate is None else (self.params.gate,)
         return tuple(dict.fromkeys((*self._parts, *gate)))
 
@@ -65,13 +66,13 @@ class Fuse(Source[FuseParams]):
 
     @override
     def is_pairwise(self) -> bool:
-        """Return whether a part scores pair by pair; raise as `input_labels` does."""
+        """Return whether a part scores pair by pair. Raises as `input_labels` does."""
         return any(part.pair_by_pair for part in self._parts.values())
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
-        """Return the model's fingerprint and the hashes of its files, and the gate."""
-        # The path of the model is left out: a copy in another folder gives the same relevance.
+        """Return the fingerprint of the model, the hashes of its files, and the gate."""
+        # Without the path of the model: a copy in another folder gives the same relevance.
         manifest = model_manifest(self.model_folder())
         files = {name: entry.sha256 for name, entry in manifest.files.items()}
         gate = {"gate": self.params.gate} if self.params.gate else {}
@@ -79,18 +80,18 @@ class Fuse(Source[FuseParams]):
 
     @override
     def check_inputs(self, inputs: Mapping[str, Manifest]) -> None:
-        """Check that the parts are encoded with the parameters of the fit."""
+        """Check that the parts are encoded with the same parameters as in the fit."""
         for label, part in self._parts.items():
             current, fitted = without_rows(inputs[label].config), part.config
             if current != fitted:
                 differing = [key for key in {**fitted, **current} if current.get(key) != fitted.get(key)]
-                message = f"label {label} differs from the one that the fuse was fitted with: {', '.join(differing)}"
-                todo = "Fit it again with `relabel tune fuse`."
-                raise CheckError(message, where=str(self.model_folder()), todo=todo)
+                message = f"label {label} has other parameters than in the fit of the fuse: {', '.join(differing)}"
+                hint = "Fit it again with `relabel tune fuse`."
+                raise CheckError(message, where=str(self.model_folder()), hint=hint)
 
     @override
     def open(self, encoding: Encoding) -> FuseRelevance:
-        # A row that failed in any part has no score.
+        # A row without an encoding in any part has failed.
         failed = [np.empty(0, np.int32), *(part.failed for part in encoding.inputs.values())]
         return FuseRelevance(
             corpus=encoding.corpus,
@@ -104,5 +105,5 @@ class Fuse(Source[FuseParams]):
 
     @cached_property
     def _parts(self) -> dict[str, Part]:
-        """Parts of the model, by label."""
+        """Parts of the model by label."""
         return read_model(self.model_folder()).parts

@@ -1,9 +1,10 @@
-"""Captions and their altered copies: nearly the same words, and another meaning.
+"""Captions and altered copies with nearly the same words, but a different meaning.
 
-CxC has next to no such pairs, so a fit to its scores alone takes shared words for shared meaning. A copy exchanges two
-words of one class, or replaces one. Relations are a class, and so are content words that stand between function words
-in one way, as most nouns do, and most of their modifiers; no parser is needed. After Hsieh et al., "SugarCrepe",
-NeurIPS 2023, whose captions are of COCO's val2017: copies are made from train2014, which shares no image with it.
+CxC has very few such pairs, so a model fitted only to its scores confuses shared words with shared meaning. A copy
+swaps two words of a class, or replaces one. Relations are one class. Other words are classified by whether their
+neighbours are function words, without a parser; this separates most nouns from their modifiers. The method follows
+Hsieh et al., "SugarCrepe", NeurIPS 2023. It uses COCO's val2017; here, captions are from train2014, without any image
+of val2017.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _FUNCTION_WORDS = _RELATIONS | _word_set(
     "of at to with by for from into onto next through across along between while is are was were be being been has had "
     "have it which who as up down out off front top side back there very he she they"
 )
-_LEXICON_CAPTIONS = 20_000  # captions whose words are counted
-_REPLACEMENTS = 150  # most frequent words of a class, which replace others
+_LEXICON_CAPTIONS = 20_000  # number of captions for counting words
+_REPLACEMENTS = 150  # number of frequent words per class that can replace others
 
 
 def read_train_captions(runtime: Runtime) -> list[str]:
@@ -40,20 +41,20 @@ def read_train_captions(runtime: Runtime) -> list[str]:
 
 
 def alter_captions(captions: Sequence[str], count: int, seed: int) -> list[tuple[str, str]]:
-    """Return `count` captions, or as many as can be altered, each with its copy: half of them with exchanged words."""
+    """Return at most `count` captions with altered copies: half with swapped words, half with a replaced word."""
     generator = random.Random(seed)
     shuffled = [_split_words(caption) for caption in generator.sample(captions, len(captions))]
     lexicon = _count_words(shuffled[:_LEXICON_CAPTIONS])
     rest, copies = iter(shuffled), list[tuple[str, str]]()
-    for exchange, made in ((True, count // 2), (False, count)):
-        altered = ((words, _change(words, exchange, lexicon, generator)) for words in rest)
+    for swap, total in ((True, count // 2), (False, count)):
+        altered = ((words, _change(words, swap, lexicon, generator)) for words in rest)
         pairs = ((_join_words(words), _join_words(copy)) for words, copy in altered if copy != words)
-        copies += islice(pairs, made - len(copies))
+        copies += islice(pairs, total - len(copies))
     return copies
 
 
 def classify_words(words: Sequence[str]) -> list[str | None]:
-    """Assign relations to one class, and content words to classes by their neighbours; None for all others."""
+    """Return the class of each word: "relation", a class by neighbours for content words, or None."""
     content = [word.isalpha() and word not in _FUNCTION_WORDS for word in words]
     before, after = [False, *content[:-1]], [*content[1:], False]
     around = [f"{a}-{b}" if inner else None for a, inner, b in zip(before, content, after, strict=True)]
@@ -61,16 +62,16 @@ def classify_words(words: Sequence[str]) -> list[str | None]:
 
 
 def _change(
-    words: list[str], exchange: bool, lexicon: Mapping[str | None, Sequence[str]], generator: random.Random
+    words: list[str], swap: bool, lexicon: Mapping[str | None, Sequence[str]], generator: random.Random
 ) -> list[str]:
-    """Exchange two words of one class, or replace a word by a frequent one of its class, where there are any."""
+    """Swap two words of a class, or replace a word by a frequent word of its class. If impossible, return a copy."""
     classes, copy = classify_words(words), list(words)
-    places = [i for i, one in enumerate(classes) if one]
+    places = [i for i, name in enumerate(classes) if name]
     pairs = [(i, j) for i, j in combinations(places, 2) if classes[i] == classes[j]]
-    if exchange and pairs:
+    if swap and pairs:
         i, j = generator.choice(pairs)
         copy[i], copy[j] = words[j], words[i]
-    elif places and not exchange:
+    elif places and not swap:
         i = generator.choice(places)
         copy[i] = generator.choice(lexicon[classes[i]])
     return copy
@@ -80,9 +81,9 @@ def _count_words(captions: Sequence[Sequence[str]]) -> dict[str | None, list[str
     """Return the most frequent words of each class."""
     counts: defaultdict[str | None, Counter[str]] = defaultdict(Counter)
     for words in captions:
-        for word, one in zip(words, classify_words(words), strict=True):
-            counts[one][word] += 1
-    return {one: [word for word, _ in counter.most_common(_REPLACEMENTS)] for one, counter in counts.items()}
+        for word, name in zip(words, classify_words(words), strict=True):
+            counts[name][word] += 1
+    return {name: [word for word, _ in counter.most_common(_REPLACEMENTS)] for name, counter in counts.items()}
 
 
 def _split_words(caption: str) -> list[str]:

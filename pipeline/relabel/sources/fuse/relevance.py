@@ -1,8 +1,7 @@
-"""Relevance of a fuse: an elementwise function of the scores of its parts; its neighbours and its lookup arrays.
+"""Relevance of a fuse as an elementwise function of the scores of its parts, its neighbours and its lookup arrays.
 
-Curves that may fall cannot be bounded part by part, so an exact search scores every pair. A gate serves larger corpora.
-
-The lookup arrays of a fuse are those of its parts, with the prefixes `part0.`, `part1.` and so on.
+An exact search scores every pair, because curves that may decrease cannot be bounded part by part. Use a gate for large
+corpora. The lookup arrays of a fuse are those of its parts, with the prefixes `part0.`, `part1.` and so on.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from relabel_train.scoring.fuse import PartScores, score_sets
 
 
 def part_scores(parts: Mapping[str, Relevance], block: bool) -> PartScores[References]:
-    """Return the function that scores parts, by label: pairs of a set and a caption, or blocks."""
+    """Return a function that scores a part by label: pairs of a set and a caption, or blocks."""
 
     def score(part: str, sets: References, captions: Rows, pooling: Pooling) -> Scores:
         return (parts[part].block if block else parts[part].pairs)(sets, captions, pooling)
@@ -35,11 +34,11 @@ def part_scores(parts: Mapping[str, Relevance], block: bool) -> PartScores[Refer
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FuseRelevance(Relevance):
-    """Relevance that a model computes from its parts' scores.
+    """Relevance computed by a model from the scores of its parts.
 
-    `parts`: by label, opened for the same rows.
-    `gate`: part whose best candidates are scored in a search for neighbours.
-    `gate_top`: number of these candidates.
+    `parts`: relevance of each part and of the gate by label, for the same rows.
+    `gate`: label that selects candidates for neighbour search.
+    `gate_top`: number of candidates.
     """
 
     parts: Mapping[str, Relevance]
@@ -68,27 +67,27 @@ class FuseRelevance(Relevance):
     @override
     def query(self, text: str, captions: Rows) -> Scores:
         head = self.model.heads["single"]
-        # The text is the only reference, so a part has one score under every pooling.
+        # With one reference, all poolings give the same score.
         return head.score(self.parts[part].query(text, captions) for part, _ in head.features)
 
     @override
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
-        """Search for neighbours among all candidates, or among the gate's best candidates."""
-        how = pooling or self.pooling
+        """Return a finder over all candidates, or over the best candidates of the gate."""
+        pooling = pooling or self.pooling
         if self.gate is not None:
-            return BlockFinder.behind(self, search, how, self.parts[self.gate], self.gate_top, runtime)
+            return BlockFinder.behind(self, search, pooling, self.parts[self.gate], self.gate_top, runtime)
         if slow := [label for label, part in self.model.parts.items() if part.pair_by_pair]:
-            message = f"{', '.join(slow)} scores pair by pair, which would take too long for all pairs"
-            raise UsageError(message, todo="Set `gate` to a label whose best candidates are scored.")
-        return BlockFinder(self, search, how, runtime, None)
+            message = f"{', '.join(slow)} scores pair by pair; scoring all pairs would take too long"
+            raise UsageError(message, hint="Set `gate` to a label that selects candidates.")
+        return BlockFinder(self, search, pooling, runtime, None)
 
     @override
     def write_lookup(self, work: Work) -> LookupArrays:
         labels, parts = list(self.model.parts), []
         for i, label in enumerate(labels):
             if isinstance(self.parts[label], FuseRelevance):
-                message = f"part {label} of this fuse is a fuse itself, and the reader does not nest lookups"
-                raise UsageError(message, todo="Use precomputed batches: `relabel export batches`.")
+                message = f"part {label} of this fuse is a fuse itself, but lookups do not support nesting"
+                raise UsageError(message, hint="Use precomputed batches: `relabel export batches`.")
             arrays = self.parts[label].write_lookup(work.prefixed(f"part{i}."))
             bounds = source_class(self.model.parts[label].source).spec.bounds
             part = {"label": label, "kind": arrays.kind, "sizes": arrays.sizes, "bounds": list(bounds)}

@@ -1,13 +1,13 @@
-"""meteor: METEOR 1.5 of a caption against references, equal to the jar that papers use.
+"""Source `meteor`: METEOR 1.5 of a caption against references, with the same scores as the jar used in papers.
 
 Denkowski and Lavie: "Meteor Universal: Language Specific Translation Evaluation for Any Target Language", WMT 2014.
 
-The words of two captions are aligned by surface form, stem, WordNet synonym and paraphrase. The score is a harmonic
-mean of precision and recall, weighted towards recall and reduced for fragmentation. Of several references the best
-counts. Captions are read as PTB tokens, as in pycocoevalcap. A text without words has relevance 0.
+The words of two captions are aligned by surface form, stem, WordNet synonym and paraphrase. The score is a weighted
+harmonic mean of precision and recall, reduced for fragmentation. With several references, the maximum is taken.
+Captions are read as PTB tokens, as in pycocoevalcap. A text without words has relevance 0.
 
-Encoding runs the jar's normaliser and stemmer, and stores what METEOR knows about the words of the captions (see
-`relabel.sources.meteor.tables`). Scoring needs no Java.
+Encoding runs the jar's normaliser and stemmer, and stores METEOR's tables for the words of the captions (see
+`relabel.sources.meteor.tables`). Scoring does not need Java.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class MeteorParams(SourceParams):
     source: Literal["meteor"] = "meteor"
     pooling: Pooling = "set"
     gate: str | None = Field(
-        None, description="Label that selects the 1,000 candidates of a search for neighbours; null: no neighbours."
+        None, description="Label that selects 1,000 candidates for neighbour search; null: no neighbours."
     )
 
 
@@ -55,7 +55,7 @@ class Meteor(Source[MeteorParams]):
     def __init__(self, params: MeteorParams) -> None:
         super().__init__(params)
         if params.gate is None:
-            reason = "it scores pair by pair, and all pairs are too many; set `gate`"
+            reason = "it scores pair by pair, and there are too many pairs; set `gate`"
             self.spec = replace(self.spec, refused={"neighbours": reason})
 
     @override
@@ -79,8 +79,8 @@ class Meteor(Source[MeteorParams]):
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
-        """Make shards of normalised texts (row int32, words string), then the tables of all their words."""
-        # Compiled functions are loaded for work, not with the parameters.
+        """Yield the steps of shards of normalised texts (row int32, words string), and of the tables of their words."""
+        # Imported here, because compiled functions are not needed to read parameters.
         from relabel.sources.meteor.tables import make_tables
 
         shards = Shards(corpus, rows, rows_per_shard)
@@ -103,7 +103,7 @@ class Meteor(Source[MeteorParams]):
 
     @override
     def open(self, encoding: Encoding) -> MeteorRelevance:
-        """Open an encoding; Java runs only for new texts."""
+        """Open an encoding. Java is only needed for new texts."""
         from relabel.sources.meteor.tables import Tables, make_tables
 
         folder, runtime, gate = encoding.folder, encoding.runtime, self.params.gate

@@ -1,20 +1,21 @@
-"""METEOR of pairs of captions, compiled: the alignment of their words and its score.
+"""METEOR scores of pairs of captions, compiled: the alignment of words and its score.
 
 Denkowski and Lavie, WMT 2014, with the parameters of the task `rank`; Lavie and Denkowski: "The METEOR metric for
-automatic evaluation of machine translation", Machine Translation 23, 2009. METEOR's answers to test sentences gave the
-rules that the papers leave open:
+automatic evaluation of machine translation", Machine Translation 23, 2009. Rules that the papers do not specify were
+derived from METEOR's output for test sentences:
 
-1. A beam search runs over the words of the reference. A match that shares no word with any other is always taken.
-2. A pair of different words may match by stem and as synonyms; a pair of phrases may be listed as paraphrases in both
-   directions. These are two matches each.
-3. Matches at a word are tried by module. Those of one module are tried by their position in the candidate. Paraphrases
-   of the reference's phrases come before those of the candidate's, by start and length of the phrase, and line of the
+1. A beam search runs over the words of the reference. A match that does not share words with other matches is always
+   selected.
+2. Two different words can match both by stem and as synonyms, and two phrases can be paraphrases in both directions.
+   These count as two matches.
+3. Matches at a word are tried by module, and within a module by their position in the candidate. Paraphrases of the
+   reference's phrases come before those of the candidate's, sorted by start and length of the phrase, and line of the
    table.
-4. Partial alignments are ranked by descending weight, then by the number of closed chunks, then by distance, and equal
-   ones keep their order. The weight of a match of equal words is 2; of others, half the number of words of each side,
-   rounded down.
-5. A match that is tried adds its distance, the difference of the two positions, to all that is tried after it at the
-   same word, but not to the alignment that takes it.
+4. Partial alignments are ranked by descending weight, then by number of closed chunks, then by distance; ties keep
+   their order. The weight of a match of equal words is 2; that of other matches is the sum over both sides of half the
+   number of words, rounded down.
+5. A match adds its distance, the difference of the two positions, to all options that are tried after it at the same
+   word, but not to the alignment that selects it.
 6. There is no penalty if all words of both texts match in one chunk.
 """
 
@@ -32,29 +33,29 @@ from relabel.sources.meteor.tables import Partners, Tables
 
 F8 = NDArray[np.float64]
 Table = NDArray[np.int32]
-_BEAM = 40  # partial alignments that are kept
+_BEAM = 40  # beam size
 _EXACT, _STEM, _SYNONYM, _PARAPHRASE = range(4)
-_WEIGHTS = np.array([1.0, 0.6, 0.8, 0.6])  # of the modules
+_WEIGHTS = np.array([1.0, 0.6, 0.8, 0.6])  # weights of the modules
 _ALPHA, _BETA, _GAMMA = 0.85, 0.2, 0.6
-# Fields of a rank, the highest bits first: a constant minus the weight, closed chunks, distance.
+# Fields of a rank from the highest bits: a constant minus the weight, closed chunks, distance.
 _WORST, _WEIGHT, _CHUNK = 2 * LONGEST << 50, 1 << 50, 1 << 38
-_MATCHES = 256  # matches for which memory is allocated at first
+_MATCHES = 256  # initial capacity for matches
 _SPAN, _START, _WIDTH, _MODULE, _LINE = range(5)  # columns of `Buffers.matches`
 _NUMBER, _FIRST, _LENGTH = range(3)  # columns of `Tables.phrases`
 
 
 class Buffers(NamedTuple):
-    """Memory of the alignment of two texts. Partial alignments before and after a word of the reference alternate.
+    """Buffers for the alignment of two texts. Arrays of size 2 alternate between consecutive words of the reference.
 
-    `matches`: (M, 5) int32; words of the reference, first word and number of words of the candidate, module, and line
-        of the table of paraphrases.
-    `first`: first match of each word of the reference, and the number of matches.
+    `matches`: (M, 5) int32; number of words of the reference, first word and number of words of the candidate, module,
+        and line of the table of paraphrases.
+    `first`: first match at each word of the reference, and the number of matches.
     `covered`: (2, words) int32; number of matches that cover each word of the reference and of the candidate.
-    `rank`, `slot`: (2, BEAM) int64 and int32; the best alignments, in order.
-    `end`, `next`: (2, BEAM) int32; by slot, end of the last match in the candidate, -1 if the last word was skipped,
-        and next word of the reference.
+    `rank`, `slot`: (2, BEAM) int64 and int32; the best alignments in order.
+    `end`, `next`: (2, BEAM) int32; by slot, end of the last match in the candidate, or -1 if the last word was skipped,
+        and the next word of the reference.
     `used`: (2, BEAM, W) uint64; by slot, a bit for each used word of the candidate.
-    `trace`: (words of the reference, BEAM, 2) int32; by word and slot, the slot before, and the match or -1.
+    `trace`: (words of the reference, BEAM, 2) int32; by word and slot, the previous slot, and the match or -1.
     """
 
     matches: Table
@@ -69,20 +70,20 @@ class Buffers(NamedTuple):
 
     @classmethod
     def allocate(cls, words: int, matches: int = _MATCHES) -> Buffers:
-        """Allocate memory for texts of up to `words` words."""
+        """Allocate buffers for texts of up to `words` words."""
         slots = np.array([range(_BEAM)] * 2, np.int32)
         end, following = np.empty((2, 2, _BEAM), np.int32)
         used, trace = np.empty((2, _BEAM, words // 64 + 1), np.uint64), np.empty((words, _BEAM, 2), np.int32)
-        found, first = np.empty((matches, 5), np.int32), np.empty(words + 1, np.int32)
+        columns, first = np.empty((matches, 5), np.int32), np.empty(words + 1, np.int32)
         covered, rank = np.empty((2, words), np.int32), np.empty((2, _BEAM), np.int64)
-        return cls(found, first, covered, rank, slots, end, following, used, trace)
+        return cls(columns, first, covered, rank, slots, end, following, used, trace)
 
 
 @jit
 def score_pairs(references: I4, captions: I4, tables: Tables, buffers: Buffers, out: F8) -> int:
-    """Fill `out`, (P,), with the scores of pairs of texts, given by number; NaN if one of them is too long.
+    """Fill `out`, (P,), with the scores of pairs of texts, given by number; NaN if a text is too long.
 
-    Returns P, or the first pair that has more matches than the buffers hold.
+    Returns P, or the index of the first pair with more matches than the buffers can hold.
     """
     indptr, places = tables.indptr, tables.occurrences
     for p in range(len(captions)):
@@ -105,7 +106,7 @@ def score_pairs(references: I4, captions: I4, tables: Tables, buffers: Buffers, 
 def _list_matches(words: I4, others: I4, phrases: Table, other_phrases: Table, tables: Tables, buffers: Buffers) -> int:
     """List the matches of a pair by word of the reference, in the order in which they are tried.
 
-    Returns their number, or a number above ``len(buffers.matches)`` if there are more.
+    Returns their number. If it is greater than ``len(buffers.matches)``, the list is incomplete.
     """
     matches, first, covered = buffers[:3]
     stem, (synonyms, bits), paraphrases = tables.stem, tables.synonyms, tables.paraphrases
@@ -142,9 +143,9 @@ def _list_matches(words: I4, others: I4, phrases: Table, other_phrases: Table, t
 
 @jit
 def _match_phrases(own: Table, others: Table, forward: bool, table: Partners, matches: Table, n: int) -> int:
-    """Add the matches of phrases at a word of the reference, `own`, with those of the candidate.
+    """Add the matches of phrases at a word of the reference, `own`, with phrases of the candidate, `others`.
 
-    `forward`: whether those of the candidate are paraphrases of `own`, or the other way. Returns the number of matches.
+    `forward`: True for `others` as paraphrases of `own`, False for the reverse. Returns the number of matches.
     """
     outer, inner = (own, others) if forward else (others, own)
     inner_bits = np.uint64(0)
@@ -164,7 +165,7 @@ def _match_phrases(own: Table, others: Table, forward: bool, table: Partners, ma
 
 @jit
 def _add(matches: Table, first: int, n: int, line: int, span: int, start: int, width: int, module: int) -> int:
-    """Add a match, before those from `first` on that are on later lines of the table; return the number of matches."""
+    """Insert a match, sorted by line of the table from match `first` on. Returns the number of matches."""
     if n < len(matches):
         at = n
         while at > first and matches[at - 1, _LINE] > line:
@@ -177,7 +178,7 @@ def _add(matches: Table, first: int, n: int, line: int, span: int, start: int, w
 
 @jit
 def _align(words: int, others: int, buffers: Buffers) -> tuple[int, int]:
-    """Find the best alignment; return its slot after the last word, and the number of its chunks."""
+    """Find the best alignment. Returns its slot after the last word, and its number of chunks."""
     matches, first, covered, ranks, slots, ends, following, used, trace = buffers
     masks, size = others // 64 + 1, 1
     slot = slots[0, 0]
@@ -186,15 +187,15 @@ def _align(words: int, others: int, buffers: Buffers) -> tuple[int, int]:
     for i in range(words):
         old, new, kept = i & 1, 1 - (i & 1), 0
         a, b = first[i], first[i + 1]
-        given = False
+        forced = False  # the only match, and it does not share words with others
         if b == a + 1:
-            own, other = covered[0, i : i + matches[a, _SPAN]], covered[1, matches[a, _START] :][: matches[a, _WIDTH]]
-            given = own.sum() + other.sum() == len(own) + len(other)
+            left, right = covered[0, i : i + matches[a, _SPAN]], covered[1, matches[a, _START] :][: matches[a, _WIDTH]]
+            forced = left.sum() + right.sum() == len(left) + len(right)
         for place in range(size):
             rank, slot = ranks[old, place], slots[old, place]
             end, after = ends[old, slot], following[old, slot]
             tried = a if after > i else b
-            # After the matches, the word is skipped, unless a match covers it.
+            # The last option is to skip the word, unless an earlier match covers it.
             for m in range(a, tried + 1):
                 if m < tried:
                     start, stop, to = matches[m, _START], matches[m, _START] + matches[m, _WIDTH], i + matches[m, _SPAN]
@@ -205,7 +206,7 @@ def _align(words: int, others: int, buffers: Buffers) -> tuple[int, int]:
                     rank += abs(i - start)
                 elif after > i:
                     start, stop, to, better = end, end, after, rank
-                elif given:
+                elif forced:
                     continue
                 else:
                     start, stop, to, better = -1, -1, i + 1, _close(rank, end, -1)
@@ -229,7 +230,7 @@ def _align(words: int, others: int, buffers: Buffers) -> tuple[int, int]:
 
 @jit
 def _insert(ranks: I8, slots: Table, beam: int, size: int, rank: int) -> int:
-    """Insert a rank after its equals if it is among the best, and return its slot; -1 if it is not."""
+    """Insert a rank after equal ranks if it is among the best. Returns its slot, or -1."""
     if size == _BEAM:
         if rank >= ranks[beam, size - 1]:
             return -1
@@ -252,13 +253,13 @@ def _is_free(used: U8, beam: int, slot: int, start: int, stop: int) -> bool:
 
 @jit
 def _close(rank: int, end: int, start: int) -> int:
-    """Return a rank after the chunk that ends at `end`, -1 if there is none, is closed by a match at `start`."""
+    """Return a rank with one more chunk, unless the match at `start` continues the chunk that ends at `end` (or -1)."""
     return rank + _CHUNK if end != -1 and end != start else rank
 
 
 @jit
 def _count_words(words: I4, others: I4, slot: int, share: F8, buffers: Buffers) -> tuple[float, float, int]:
-    """Follow the alignment in a slot after the last word; return its mass in both texts, and the number of words."""
+    """Follow the alignment back from its last slot. Returns its mass in both texts, and the number of words."""
     matches, trace = buffers.matches, buffers.trace
     mass, own_mass, matched = 0.0, 0.0, 0
     for i in range(len(words) - 1, -1, -1):
@@ -275,6 +276,6 @@ def _count_words(words: I4, others: I4, slot: int, share: F8, buffers: Buffers) 
 
 @jit
 def _score(precision: float, recall: float, fragments: float) -> float:
-    """Compute the score; `fragments`: chunks per matched word of both texts, 0 for no penalty."""
+    """Compute the score. `fragments`: chunks per matched word of both texts, or 0 for no penalty."""
     mean = precision * recall / (_ALPHA * precision + (1 - _ALPHA) * recall)
     return float(mean * (1 - _GAMMA * (2.0 * fragments) ** _BETA))

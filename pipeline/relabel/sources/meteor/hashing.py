@@ -1,6 +1,6 @@
-"""Compiled hash tables of 64-bit numbers, and numbers of phrases.
+"""Compiled hash tables of 64-bit numbers, and hashes of phrases.
 
-A phrase is known by a hash of its words. With 20 million phrases, two have equal numbers with probability 1e-5.
+A phrase is identified by a hash of its words. For 20 million phrases, the probability of a collision is 1e-5.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ I8 = NDArray[np.int64]
 U1 = NDArray[np.uint8]
 U8 = NDArray[np.uint64]
 LONGEST_PHRASE = 7
-"""Most words of a phrase in METEOR's table of paraphrases."""
-_START, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # of the hash function FNV-1a
+"""Maximum number of words of a phrase in METEOR's table of paraphrases."""
+_START, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # constants of the hash function FNV-1a
 _GOLDEN, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 _NEWLINE, _SPACE = 10, 32
 
 
 class HashTable(NamedTuple):
-    """Numbers and their places. `keys`: (S,) uint64; S is a power of 2; 0 in an empty slot. `places`: (S,) int32."""
+    """Positions by number. `keys`: (S,) uint64, S a power of 2; 0 in empty slots. `places`: (S,) int32."""
 
     keys: U8
     places: I4
 
     @classmethod
     def of(cls, keys: U8) -> HashTable:
-        """Make a table of (K,) numbers other than 0 and their first places in the array."""
+        """Create a table from an array of non-zero numbers, (K,), with the first position of each number."""
         size = 1 << (2 * len(keys) | 7).bit_length()
         table = cls(np.zeros(size, np.uint64), np.empty(size, np.int32))
         _fill(table, keys)
@@ -40,35 +40,35 @@ class HashTable(NamedTuple):
 
 @jit
 def find(table: HashTable, key: np.uint64) -> int:
-    """Return the place of a number, -1 if the table lacks it."""
+    """Return the position of a number, or -1 if it is not in the table."""
     at = _slot(table, key)
     return int(table.places[at]) if table.keys[at] == key else -1
 
 
 @jit
 def pair_key(left: int, right: int) -> np.uint64:
-    """Return the number of a pair of int32, other than 0."""
+    """Return the non-zero number of a pair of int32."""
     return (np.uint64(left) << np.uint64(32)) + np.uint64(right) + np.uint64(1)
 
 
 @jit
 def bit_of(number: int) -> np.uint64:
-    """Return one of 64 bits, by which most sets that lack a number are recognised."""
+    """Return one of 64 bits for a number, for a Bloom filter of sets of numbers."""
     return np.uint64(1) << ((np.uint64(number) * _GOLDEN) >> np.uint64(58))
 
 
 @jit
 def bits_of(owners: I4, partners: I4, out: U8) -> None:
-    """Add the bits of each owner's partners to `out`, (owners,)."""
+    """Set the bits of each owner's partners in `out`, (owners,)."""
     for n in range(len(owners)):
         out[owners[n]] |= bit_of(partners[n])
 
 
 @jit
 def hash_lines(text: U1, phrases: U8, paraphrases: U8) -> tuple[int, int]:
-    """Hash the phrases of METEOR's table, in which every entry has a line of its probability and two of phrases.
+    """Hash the phrases of METEOR's table. An entry has three lines: probability, phrase and paraphrase.
 
-    `text`: UTF-8 bytes. Returns the number of complete entries and of their bytes.
+    `text`: UTF-8 bytes. Returns the number of complete entries, and the number of their bytes.
     """
     count, line, done, word, phrase = 0, 0, 0, _START, np.uint64(0)
     for at in range(len(text)):
@@ -88,9 +88,9 @@ def hash_lines(text: U1, phrases: U8, paraphrases: U8) -> tuple[int, int]:
 
 @jit
 def find_phrases(indptr: I8, words: I4, hashes: U8, table: HashTable, out: NDArray[np.int32]) -> None:
-    """Fill `out`, (T, LONGEST_PHRASE), with the place of each phrase that begins at a word of a text, by length.
+    """Fill `out`, (T, LONGEST_PHRASE), with the position of the phrase of each length that starts at each word.
 
-    `indptr`, `words`: T words of texts, as numbers. `hashes`: (V,) of the words.
+    `indptr`, `words`: T words of texts, as numbers. `hashes`: (V,) hashes of the words.
     """
     for text in range(len(indptr) - 1):
         for t in range(indptr[text], indptr[text + 1]):
@@ -102,7 +102,7 @@ def find_phrases(indptr: I8, words: I4, hashes: U8, table: HashTable, out: NDArr
 
 @jit
 def _slot(table: HashTable, key: np.uint64) -> np.uint64:
-    """Return the slot of a number, or the empty one where it belongs."""
+    """Return the slot of a number, or the empty slot for inserting it."""
     last = np.uint64(len(table.keys) - 1)
     mixed = (key ^ (key >> np.uint64(29))) * _MIX
     at = (mixed ^ (mixed >> np.uint64(32))) & last

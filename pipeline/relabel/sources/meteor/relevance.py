@@ -1,4 +1,4 @@
-"""Relevance of an opened encoding of METEOR, and its neighbours behind a gate."""
+"""Relevance by METEOR of an opened encoding, and neighbours behind a gate."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from relabel.sources.relevance import Relevance
 if TYPE_CHECKING:
     from relabel.sources.meteor.tables import Tables
 
-_PAIRS = 4096  # pairs per task of a thread
+_PAIRS = 4096  # pairs per chunk of a thread
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MeteorRelevance(Relevance):
-    """METEOR of any captions.
+    """METEOR of encoded captions.
 
-    `tables`: of the encoded rows.
-    `with_text`: returns the tables of some encoded rows, by position, after a new text.
-    `gate`: the opened label that selects the candidates of a search; `gate_top`: their number.
+    `tables`: tables of the encoded rows.
+    `with_text`: returns the tables of a new text, followed by encoded rows, given by position.
+    `gate`: relevance of the label that selects candidates for neighbour search. `gate_top`: number of candidates.
     """
 
     tables: Tables
@@ -41,16 +41,16 @@ class MeteorRelevance(Relevance):
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        """Score P pairs; `max` equals `set`, because METEOR takes the best of several references."""
-        how = pooling or self.pooling
-        sets = self.set_positions(references, how)
+        """Score P pairs. `max` and `set` are equal, because METEOR takes the maximum over references."""
+        pooling = pooling or self.pooling
+        sets = self.set_positions(references, pooling)
         each = np.repeat(self.positions(captions), np.diff(sets.indptr))
         scores = score_texts(self.tables, sets.rows, each.astype(np.int32), self.threads)
-        return sets.pool(scores, "max" if how == "set" else how)
+        return sets.pool(scores, "max" if pooling == "set" else pooling)
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:
-        """Score N captions against one new text, for which Java runs."""
+        """Score N captions against one new text. Runs Java to normalise and stem the text."""
         positions, places = np.unique(self.positions(captions), return_inverse=True)
         tables = self.with_text(text, positions)
         return score_texts(tables, np.zeros(len(captions), np.int32), (places + 1).astype(np.int32), self.threads)
@@ -64,7 +64,7 @@ class MeteorRelevance(Relevance):
 
 def score_texts(tables: Tables, references: Rows, captions: Rows, threads: int) -> Scores:
     """Score P pairs of texts, given by number: (P,) float64."""
-    # Compiled functions are loaded for the first scores.
+    # Imported here, because compiled functions are only needed for scoring.
     from relabel.sources.meteor.align import Buffers, score_pairs
 
     out, longest = np.empty(len(captions)), min(LONGEST, int(np.diff(tables.indptr).max(initial=0)))

@@ -1,12 +1,12 @@
-"""What METEOR knows about the words of a corpus: stems, function words, synonyms and paraphrases, cut to its texts.
+"""METEOR's tables for the words of a corpus: stems, function words, synonyms and paraphrases.
 
-An encoding stores the tables as Parquet files, from which `Tables.of` makes the arrays of the kernels:
+An encoding stores the tables as Parquet files. `Tables.of` converts them to the arrays of the kernels:
 
 - `words.parquet`: word and stem (string), function (bool: whether it is a function word)
 - `synonyms.parquet`: word, synonym (int32, rows of words)
 - `paraphrases.parquet`: phrase, paraphrase (int32, numbers of phrases), in the order of METEOR's table
 - `texts.parquet`: words and phrases (list<int32>) of each caption; phrases has number, start and length of each
-  occurrence of a phrase, by start and length
+  occurrence of a phrase, sorted by start and length
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from relabel.store.manifest import combine_chunks, view_column
 
 WORDS, SYNONYMS, PARAPHRASES, TEXTS = (f"{name}.parquet" for name in ("words", "synonyms", "paraphrases", "texts"))
 DELTA = 0.75
-"""Weight of content words; that of function words is 1 - DELTA."""
+"""Weight of content words. Function words have the weight 1 - DELTA."""
 Stem = Callable[[Sequence[str]], list[str]]
-_BLOCK = 1 << 24  # bytes of METEOR's table that are read at a time
-_LETTERS = 6  # fewest bytes of an entry: a digit and two letters on a line each
+_BLOCK = 1 << 24  # bytes per read of METEOR's table
+_LETTERS = 6  # minimum size of an entry in bytes: a digit and two letters on one line each
 
 
 class Partners(NamedTuple):
-    """Pairs of numbers, of synonyms or of paraphrases.
+    """Pairs of numbers of synonyms or of paraphrases.
 
-    `pairs`: the number of each pair (see `pair_key`) and its place in the table.
+    `pairs`: position of each pair in the table, by the number of the pair (see `pair_key`).
     `bits`: for each number, the bits of its partners (see `bit_of`).
     """
 
@@ -50,7 +50,7 @@ class Partners(NamedTuple):
 
     @classmethod
     def of(cls, table: pa.Table, count: int) -> Partners:
-        """Read pairs of numbers below `count` from the two columns of a table."""
+        """Create from a table with two columns of numbers below `count`."""
         left, right = (view_column(column) for column in table.columns)
         bits = np.zeros(count, np.uint64)
         bits_of(left, right, bits)
@@ -63,11 +63,11 @@ class Tables(NamedTuple):
     """N texts of T words, V of them distinct, with O occurrences of phrases that have a paraphrase.
 
     `indptr`, `words`: (N + 1,) int64 and (T,) int32; text n has the words ``words[indptr[n]:indptr[n + 1]]``.
-    `stem`, `share`: (V,) int32 and float64; number of each word's stem; weight of the word among others.
-    `mass`: (N,) float64; sum of the shares of each text.
-    `synonyms`: of words.
+    `stem`, `share`: (V,) int32 and float64; number of each word's stem, and weight of the word.
+    `mass`: (N,) float64; sum of the weights of each text.
+    `synonyms`: pairs of words.
     `occurrences`, `phrases`: (N + 1,) int64 and (O, 3) int32; number, start and length of each phrase of a text.
-    `paraphrases`: of phrases.
+    `paraphrases`: pairs of phrases.
     """
 
     indptr: I8
@@ -82,10 +82,10 @@ class Tables(NamedTuple):
 
     @classmethod
     def of(cls, read: Callable[[str], pa.Table]) -> Tables:
-        """Make the arrays of the four tables, which `read` returns by name."""
+        """Create the arrays from the four tables. `read`: returns a table by name."""
         words, texts, paraphrases = read(WORDS), read(TEXTS), read(PARAPHRASES)
         (indptr, numbers), (bounds, phrases) = (_rows(texts[name]) for name in ("words", "phrases"))
-        # Multiples of a quarter have exact sums.
+        # Sums are exact, because weights are multiples of a quarter.
         share = np.where(words["function"].to_numpy(), 1 - DELTA, DELTA)
         return cls(
             indptr=indptr,
@@ -102,28 +102,28 @@ class Tables(NamedTuple):
 
 @lru_cache(maxsize=1)
 def read_paraphrases(path: Path) -> tuple[U8, I8, U8]:
-    """Read METEOR's table of paraphrases, in which all paraphrases of a phrase follow each other, and keep it.
+    """Read METEOR's table of paraphrases, in which all paraphrases of a phrase are consecutive. The result is cached.
 
-    Returns hashes: `phrases`, (P,) uint64, distinct; `indptr` and `paraphrases`, (P + 1,) int64 and (Q,) uint64. Those
-    of phrase p are ``paraphrases[indptr[p]:indptr[p + 1]]``, in the order of the file.
+    Returns hashes: `phrases`, (P,) uint64, distinct; `indptr` and `paraphrases`, (P + 1,) int64 and (Q,) uint64. The
+    paraphrases of phrase p are ``paraphrases[indptr[p]:indptr[p + 1]]``, in the order of the file.
     """
-    parts, rest = list[U8](), b""
+    chunks, rest = list[U8](), b""
     with gzip.open(path) as file:
         while block := file.read(_BLOCK):
             text = rest + block
             hashes = np.empty((2, len(text) // _LETTERS), np.uint64)
             count, done = hash_lines(np.frombuffer(text, np.uint8), *hashes)
-            parts.append(hashes[:, :count].copy())
+            chunks.append(hashes[:, :count].copy())
             rest = text[done:]
-    left, right = np.concatenate(parts, axis=1)
+    left, right = np.concatenate(chunks, axis=1)
     starts = np.flatnonzero(np.append(True, left[1:] != left[:-1]))
     return left[starts], np.append(starts, len(left)), right
 
 
 def make_tables(texts: Callable[[], list[str]], stem: Stem) -> dict[str, Callable[[], pa.Table]]:
-    """Return the functions that make the tables of texts, by name.
+    """Return the functions that create the tables of texts, by name.
 
-    `texts`: normalised; words are separated by single spaces. `stem`: returns the stems of words.
+    `texts`: returns normalised texts, with single spaces between words. `stem`: returns the stems of words.
     """
     bags = cache(lambda: WordBags.from_texts(texts()))
     phrases = cache(lambda: _phrases_of(bags()))
@@ -143,7 +143,7 @@ def _words_table(words: Sequence[str], stem: Stem) -> pa.Table:
 
 
 def _synonyms_table(words: Sequence[str]) -> pa.Table:
-    """Return the pairs of different words that share a synonym set, ascending."""
+    """Return the sorted pairs of different words that share a synonym set."""
     sets, bases = read_wordnet(find_meteor_jar())
     members: dict[str, list[int]] = {}
     for number, word in enumerate(words):
@@ -155,7 +155,7 @@ def _synonyms_table(words: Sequence[str]) -> pa.Table:
 
 
 def _phrases_of(bags: WordBags) -> tuple[pa.Table, pa.Table]:
-    """Return the pairs of paraphrases that both occur in distinct texts, and the words and phrases of these texts."""
+    """Return the pairs of paraphrases that both occur in the texts, and the words and phrases of distinct texts."""
     hashes = _hash(bags.vocabulary)
 
     def places(phrases: U8) -> NDArray[np.int32]:
@@ -167,16 +167,16 @@ def _phrases_of(bags: WordBags) -> tuple[pa.Table, pa.Table]:
         return np.bincount(places(phrases).ravel() + 1, minlength=len(phrases) + 1)[1:] > 0
 
     phrases, starts, paraphrases = read_paraphrases(paraphrase_file())
-    known = np.flatnonzero(occur(phrases))
-    sizes = np.diff(starts)[known]
-    pairs = np.stack([np.repeat(phrases[known], sizes), paraphrases[ranges(starts[known], sizes)]])
+    present = np.flatnonzero(occur(phrases))
+    sizes = np.diff(starts)[present]
+    pairs = np.stack([np.repeat(phrases[present], sizes), paraphrases[ranges(starts[present], sizes)]])
     distinct, inverse = np.unique(pairs[1], return_inverse=True)
     phrases, numbers = np.unique(pairs[:, occur(distinct)[inverse]], return_inverse=True)
     left, right = numbers.reshape(2, -1).astype(np.int32)
-    found = places(phrases)
-    word, length = np.nonzero(found >= 0)
+    number_at = places(phrases)
+    word, length = np.nonzero(number_at >= 0)
     text = owners(bags.indptr)[word]
-    occurrences = np.stack([found[word, length], word - bags.indptr[text], length + 1], axis=1)
+    occurrences = np.stack([number_at[word, length], word - bags.indptr[text], length + 1], axis=1)
     indptr = 3 * indptr_of(np.bincount(text, minlength=len(bags.indptr) - 1))
     lists = {"words": _lists(bags.indptr, bags.words), "phrases": _lists(indptr, occurrences.ravel())}
     return pa.table({"phrase": left, "paraphrase": right}), pa.table(lists)
@@ -193,7 +193,7 @@ def _rows(lists: pa.ChunkedArray) -> tuple[I8, I4]:
 
 def _hash(words: Sequence[str]) -> U8:
     """Hash words: (V,) uint64."""
-    # Entries of METEOR's table with phrases of one word.
+    # Written as entries of METEOR's table with phrases of one word.
     entries = "".join(f"\n{word}\n\n" for word in words).encode()
     hashes, paraphrases = np.empty(len(words), np.uint64), np.empty(len(words), np.uint64)
     hash_lines(np.frombuffer(entries, np.uint8), hashes, paraphrases)

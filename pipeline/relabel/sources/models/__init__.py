@@ -1,1 +1,1 @@
-"""Transformer encoders: their files, safety checks, loading and batching."""
+"""Transformer encoders: model files, safety checks, loading and batching."""

@@ -1,4 +1,4 @@
-"""Sentence embeddings: unit vectors of texts, by an encoder of any kind."""
+"""Base class of sentence encoders, which compute unit vectors of texts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from relabel.sources.models.forward import Forward, Outputs
 from relabel.sources.models.reading import Reading, Vocabulary
 
 MODEL, TOKENIZER, TEXTS, OUTPUTS = "model.xml", "tokenizer.json", "texts.json", "probes.npy"
-"""Files of a saved encoder, with the weights in `model.bin`."""
+"""Files of a saved encoder. The weights are in `model.bin`."""
 
 
 class Embeddings(NamedTuple):
     """Vectors of N texts.
 
-    `vectors`: (N, D) float32; task vectors; not finite if the model's output is not.
-    `reading`: what the model read of the texts.
+    `vectors`: (N, D) float32; unit vectors; not finite if the model's output is not finite.
+    `reading`: statistics of the tokens that the model read.
     """
 
     vectors: Outputs
@@ -29,14 +29,14 @@ class Embeddings(NamedTuple):
 
 
 class Encoder:
-    """A sentence encoder.
+    """Base class of sentence encoders.
 
-    `tokenizer`: it truncates texts to the tokens that the model reads; None if it is not of the library `tokenizers`.
-    `prompt`: text before every input. `unknown`: id of the token for what the vocabulary lacks.
+    `tokenizer`: tokenizer with truncation; None if it is not from the library `tokenizers`. `prompt`: text before every
+    input. `unknown`: id of the unknown token.
 
-    `max_length`: tokens a text is truncated to, special tokens included; None if there is no limit.
-    `width`: dimension D of the vectors. `dtype`: type of the matrix products. `device`, `backend`: the computation in
-    use. `left_out`: faster computations that this model or machine does not support, with the reason.
+    `max_length`: maximum number of tokens of a text, including special tokens; None if there is no limit.
+    `width`: dimension D of the vectors. `dtype`: dtype of the matrix products. `device`, `backend`: device and backend
+    in use. `left_out`: faster backends that the model or machine does not support, with the reason.
     """
 
     width: int
@@ -54,11 +54,11 @@ class Encoder:
         self._vocabulary = Vocabulary(tokenizer, unknown, self.tokens([""])[0][0]) if tokenizer else None
 
     def encode(self, texts: Sequence[str], advance: Advance = ignore_progress) -> Embeddings:
-        """Encode texts, stripped of white space around them, each distinct text once."""
+        """Encode texts without surrounding white space, each distinct text once."""
         stripped = [text.strip() for text in texts]
         number = {text: i for i, text in enumerate(dict.fromkeys(stripped))}
         inverse = np.array([number[text] for text in stripped], np.int64)
-        # Copies of a text are done at once.
+        # Duplicates count as finished.
         advance(len(texts) - len(number))
         tokens, reading = self.read(list(number))
         if self._forward:
@@ -66,20 +66,20 @@ class Encoder:
         else:
             vectors = self.encode_plain(list(number), self.dtype, self.threads)
         norms = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))[:, None]
-        # Norms in float64; a zero vector stays zero.
+        # A zero vector stays zero.
         unit = (vectors / np.maximum(norms, np.finfo(np.float32).tiny)).astype(np.float32)
         return Embeddings(unit[inverse], Reading._make(column[inverse] for column in reading))
 
     def encode_plain(self, texts: Sequence[str], dtype: str, threads: int) -> Outputs:
-        """Return the outputs of the model's own code."""
+        """Return the outputs of sentence-transformers' code for the model."""
         raise NotImplementedError
 
     def read(self, texts: Sequence[str]) -> tuple[list[list[int]], Reading]:
-        """Return the tokens of each text (see `tokens`), and what the model reads of it."""
+        """Return the tokens of each text (see `tokens`), and statistics of them."""
         tokens, truncated = self.tokens(texts)
         if self._vocabulary is None:
-            none = np.zeros(len(texts), np.int32)
-            return tokens, Reading(none, none, truncated, truncated)
+            zeros = np.zeros(len(texts), np.int32)
+            return tokens, Reading(zeros, zeros, truncated, truncated)
         return tokens, self._vocabulary.read(tokens, truncated)
 
     def tokens(self, texts: Sequence[str]) -> tuple[list[list[int]], NDArray[np.bool_]]:
@@ -87,4 +87,4 @@ class Encoder:
         if self._tokenizer is None:
             return [], np.zeros(len(texts), bool)
         encodings = self._tokenizer.encode_batch([self.prompt + text for text in texts])
-        return [one.ids for one in encodings], np.array([bool(one.overflowing) for one in encodings])
+        return [e.ids for e in encodings], np.array([bool(e.overflowing) for e in encodings])

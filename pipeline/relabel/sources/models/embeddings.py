@@ -1,8 +1,8 @@
-"""Sentence encoders, loaded from the files that the first load saves.
+"""Loading of sentence encoders, on a CPU from a converted model that the first load saves.
 
-On a CPU a model runs on OpenVINO, in batches of equal length (`relabel.sources.models.forward`). torch and
-sentence-transformers take seconds to import. They are needed only to convert a model, and to compute the outputs that
-the converted model must have for a few texts. Both are saved, so later processes load and compare without them.
+On a CPU, a model runs on OpenVINO in batches of equal length (`relabel.sources.models.forward`). torch and
+sentence-transformers take seconds to import. They are only needed to convert a model, and to compute the expected
+outputs for a few texts. Both are saved, so later processes load and check the model without these libraries.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 KIND = "openvino_encoder"
 KEPT = 16
-"""Saved encoders that stay in the user's cache: those used last."""
+"""Maximum number of saved encoders in the user's cache. The least recently used are deleted."""
 
 
 class SavedEncoder(Encoder):
-    """A sentence encoder of OpenVINO, from the files of `SentenceEncoder.save`.
+    """A sentence encoder on OpenVINO, loaded from the files of `SentenceEncoder.save`.
 
-    Raises CheckError if its outputs differ from those of the model's own code.
+    Raises CheckError if its outputs differ from those of sentence-transformers.
     """
 
     def __init__(self, folder: Path, dtype: str, runtime: Runtime) -> None:
@@ -54,9 +54,9 @@ class SavedEncoder(Encoder):
 def load_encoder(
     files: ModelFiles, prompt: str | None, max_length: int | None, dtype: str, runtime: Runtime
 ) -> Encoder:
-    """Load a sentence encoder (parameters as for SentenceEncoder), on a CPU from files that the first load saves.
+    """Load a sentence encoder. On a CPU, the first call saves a converted model in the user's cache for later calls.
 
-    They lie in the user's cache. If they cannot be written or used, the model is loaded by sentence-transformers.
+    If it cannot be saved or used, the model is loaded with sentence-transformers. Parameters as for SentenceEncoder.
     """
 
     @cache
@@ -70,7 +70,7 @@ def load_encoder(
         name = hashlib.sha256(json.dumps([str(files.folder), *config.values()]).encode()).hexdigest()
         out, inputs = cache_folder("encoders") / name[:16], {"base": files.sha256}
         recipe = Recipe(KIND, files.name, lambda: config, inputs, lambda work: save_model(load().save, work))
-        # Also the first process computes with what is saved: a converted model differs from it in the last bit.
+        # The first process also uses the saved model, because its outputs can differ in the last bit after conversion.
         with suppress(ImportError, RuntimeError, RelabelError):
             build(out, recipe)
             delete_unused(out)
@@ -79,7 +79,7 @@ def load_encoder(
 
 
 def delete_unused(used: Path) -> None:
-    """Mark a saved encoder as used now, and delete those of its folder that are not among the last `KEPT` in use."""
+    """Mark a saved encoder as used, and delete all but the `KEPT` most recently used encoders in its folder."""
     with suppress(OSError):
         os.utime(used)
         saved = [path.parent for path in used.parent.glob(f"*/{MANIFEST}")]

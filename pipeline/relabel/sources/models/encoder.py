@@ -1,7 +1,7 @@
-"""Sentence encoders of sentence-transformers: loaded, converted for OpenVINO, or run by torch.
+"""Sentence encoders of sentence-transformers, run by OpenVINO, torch or the library itself.
 
-The outputs of the fastest computation are compared with the model's own `encode` on a few texts, which replaces it if
-they differ.
+The outputs of the fastest backend are compared with the model's `encode` on a few texts. If they differ, `encode` is
+used instead.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from relabel.sources.models.loading import copy_tokenizer, default_prompt, load_
 class SentenceEncoder(Encoder):
     """A sentence encoder, loaded by sentence-transformers.
 
-    `folder`: folder of the model's files. `prompt`: text before every input; None uses the model's default prompt, ""
-    uses none. `max_length`: tokens a text is truncated to, special tokens included; None uses the model's limit.
-    `dtype`: type of matrix products (see `product_type`); sums and norms stay in float32. `runtime`: threads, device.
+    `folder`: folder of the model's files. `prompt`: text before every input; None uses the model's default prompt.
+    `max_length`: maximum number of tokens, including special tokens; None uses the model's limit. `dtype`: dtype of
+    matrix products (see `product_type`); sums and norms are in float32. `runtime`: threads and device.
     """
 
     def __init__(self, folder: Path, prompt: str | None, max_length: int | None, dtype: str, runtime: Runtime) -> None:
@@ -44,10 +44,10 @@ class SentenceEncoder(Encoder):
         self.dtype, self._model = product_type(dtype, self.device), load_model(folder, self.device, max_length)
         prompt = default_prompt(self._model) if prompt is None else prompt
         super().__init__(copy_tokenizer(self._model), prompt, getattr(self._model.tokenizer, "unk_token_id", None))
-        # A few probes need no threads, which would wait for each other on a busy machine.
+        # One thread for a few probes, because threads would wait for each other on a busy machine.
         self._expected = self.encode_plain(PROBES, "float32", 1)
         if not np.isfinite(self._expected).any():
-            raise CheckError("this model gives no finite vector", where=str(folder), todo="Name another model.")
+            raise CheckError("this model gives no finite vectors", where=str(folder), hint="Use another model.")
         self.width = self._expected.shape[1]
         with quiet():
             self._forward, self.backend, self.left_out = pick_forward(
@@ -55,27 +55,27 @@ class SentenceEncoder(Encoder):
             )
 
     def convert(self) -> Any:
-        """Return the model as one of OpenVINO, whose only input is `input_ids`; raise UsageError if it cannot run."""
+        """Convert to an OpenVINO model with the only input `input_ids`. Raises UsageError if OpenVINO cannot run it."""
         if self.backend != "openvino" or self._tokenizer is None:
-            reasons = "; ".join(self.left_out) or "its tokenizer is not of the library tokenizers"
-            raise UsageError(f"OpenVINO cannot run this model ({reasons})", todo="Use dtype float32 or bfloat16.")
+            reasons = "; ".join(self.left_out) or "its tokenizer is not from the library tokenizers"
+            raise UsageError(f"OpenVINO cannot run this model ({reasons})", hint="Use dtype float32 or bfloat16.")
         return convert(_WithoutMask(self._model), ["input_ids"])
 
     def save(self, folder: Path, model: Any = None) -> None:
-        """Write the files of a SavedEncoder; `model`: the model of OpenVINO, by default the converted one."""
+        """Write the files of a SavedEncoder. `model`: an OpenVINO model; by default, the result of `convert`."""
         import_openvino().save_model(model or self.convert(), folder / MODEL, compress_to_fp16=False)
         self._tokenizer.save(str(folder / TOKENIZER))
         (folder / TEXTS).write_text(json.dumps({"prompt": self.prompt, "unknown": self.unknown}), encoding="utf-8")
         np.save(folder / OUTPUTS, self._expected)
 
     def _probes(self) -> Features:
-        """Return the tokens of the probes, of a model that pools all tokens."""
+        """Return the tokens of the probes. Raises ValueError if the model excludes the prompt from pooling."""
         if self.prompt and not all(getattr(module, "include_prompt", True) for module in self._model):
-            raise ValueError("the model pools without the prompt")
+            raise ValueError("the model excludes the prompt from pooling")
         return {"input_ids": self.tokens(PROBES)[0]}
 
     def encode_plain(self, texts: Sequence[str], dtype: str, threads: int) -> Outputs:
-        """Return the outputs of the model's own `encode`."""
+        """Return the outputs of the model's `encode`."""
         options: dict[str, Any] = {"show_progress_bar": False, "convert_to_tensor": True}
         with quiet(), products(self.device, dtype, threads):
             output = self._model.encode(list(texts), prompt=self.prompt, **options)
@@ -83,7 +83,7 @@ class SentenceEncoder(Encoder):
 
 
 class _WithoutMask(nn.Module):
-    """A sentence encoder for texts of equal length: transformer, pooling without a mask, and the modules after it."""
+    """A sentence encoder for texts of equal length: transformer, pooling without a mask, and further modules."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class _WithoutMask(nn.Module):
         states, pooled = features["token_embeddings"], pooling(features)["sentence_embedding"]
         self.first = torch.allclose(pooled, states[:, 0])
         if not self.first and not torch.allclose(pooled, states.mean(1), atol=1e-5):
-            raise ValueError("the model pools neither by the mean of the tokens nor by the first one")
+            raise ValueError("the model uses neither mean pooling nor the first token")
 
     def forward(self, input_ids: Tensor) -> Tensor:
         states = self.transformer(input_ids=input_ids)[0]

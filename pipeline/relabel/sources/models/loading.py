@@ -1,4 +1,4 @@
-"""Loading of sentence-transformers models from their files, their limits, and their files in an artefact."""
+"""Loading of sentence-transformers models, their length limits, and saving to an artefact."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 
 def load_model(folder: Path, device: Literal["cpu", "cuda"], max_length: int | None) -> SentenceTransformer:
-    """Load a sentence encoder in float32, for inference.
+    """Load a sentence encoder in float32 for inference.
 
-    `max_length`: tokens a text is truncated to, special tokens included; None uses the model's limit.
+    `max_length`: maximum number of tokens, including special tokens; None uses the model's limit.
     """
     model: SentenceTransformer = load_from_folder("SentenceTransformer", folder, device=device).float().eval()
     positions = positions_of(model)
     check_max_length(max_length, positions)
-    # A tokenizer may allow more tokens than the model has positions for.
+    # The limit of the tokenizer may be greater than the number of positions.
     if limits := [limit for limit in (max_length or length_limit(model), positions) if limit]:
         model.max_seq_length = min(limits)
     return model
 
 
 def load_from_folder(kind: Literal["SentenceTransformer", "CrossEncoder"], folder: Path, **options: Any) -> Any:
-    """Load a model of sentence-transformers from its files. Every model is loaded by this function."""
-    # No file of the folder is passed on before it is checked.
+    """Load a sentence-transformers model from local files. All models are loaded by this function."""
+    # Check all files before the library reads them.
     check_model_folder(folder)
     import sentence_transformers
 
@@ -45,45 +45,45 @@ def load_from_folder(kind: Literal["SentenceTransformer", "CrossEncoder"], folde
         try:
             load = getattr(sentence_transformers, kind)
             return load(str(folder), local_files_only=True, trust_remote_code=False, **options)
-        except Exception as error:  # damaged and foreign files raise errors of many kinds
+        except Exception as error:  # damaged and unsupported files raise many types of errors
             raise CheckError(
                 f"sentence-transformers cannot load this model ({type(error).__name__}: {first_line(error)})",
                 where=str(folder),
-                todo="Fetch it again, or name another model.",
+                hint="Fetch it again, or use another model.",
             ) from error
 
 
 def length_limit(model: SentenceTransformer) -> int | None:
-    """Return the number of tokens a text is truncated to, special tokens included; None if there is no limit."""
+    """Return the maximum number of tokens, including special tokens, or None if there is no limit."""
     limit = model.max_seq_length
-    # Some tokenizers have 1e30, which means none.
+    # Some tokenizers use 1e30 for no limit.
     return int(limit) if limit is not None and limit < 1e6 else None
 
 
 def copy_tokenizer(model: SentenceTransformer) -> Tokenizer | None:
-    """Return a copy of a model's tokenizer that truncates as the model does; None if it is not of `tokenizers`."""
+    """Return a copy of a model's tokenizer with the model's truncation; None if it is not from `tokenizers`."""
     from tokenizers import Tokenizer
 
-    own: Any = model.tokenizer
-    if not getattr(own, "is_fast", False):
+    original: Any = model.tokenizer
+    if not getattr(original, "is_fast", False):
         return None
-    tokenizer = Tokenizer.from_str(own.backend_tokenizer.to_str())
+    tokenizer = Tokenizer.from_str(original.backend_tokenizer.to_str())
     tokenizer.no_padding()
     tokenizer.no_truncation()
     if limit := length_limit(model):
-        tokenizer.enable_truncation(limit, direction=own.truncation_side)
+        tokenizer.enable_truncation(limit, direction=original.truncation_side)
     return tokenizer
 
 
 def default_prompt(model: SentenceTransformer) -> str:
-    """Return the text that the model's authors put before every input."""
+    """Return the model's default prompt, a text before every input."""
     name = model.default_prompt_name
     return (model.prompts.get(name) or "") if name else ""
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress the progress bars and warnings of transformers and sentence-transformers within the context."""
+    """Suppress progress bars and warnings of transformers and sentence-transformers in a `with` block."""
     from transformers import utils
 
     logger = logging.getLogger("sentence_transformers")
@@ -102,18 +102,17 @@ def quiet() -> Iterator[None]:
 
 
 def check_max_length(max_length: int | None, positions: int | None) -> None:
-    """Raise if texts would be truncated to more tokens than a model has positions.
+    """Raise if `max_length` is greater than the number of positions of the model.
 
-    `max_length`: requested number of tokens; None leaves the model's limit. `positions`: positions of the model (see
-    `positions_of`).
+    `max_length`: requested number of tokens, or None. `positions`: number of positions (see `positions_of`), or None.
     """
     if max_length is not None and positions is not None and max_length > positions:
         message = f"max_length {max_length} is more than the model's {positions} positions"
-        raise UsageError(message, todo=f"Set `max_length` to {positions} or less.")
+        raise UsageError(message, hint=f"Set `max_length` to {positions} or less.")
 
 
 def positions_of(model: SentenceTransformer) -> int | None:
-    """Return the number of positions a model has learned, or None. RoBERTa reserves the first few for padding."""
+    """Return the number of learned positions of a model, or None. RoBERTa reserves the first few for padding."""
     from torch import nn
 
     for name, module in model.named_modules():
@@ -123,7 +122,7 @@ def positions_of(model: SentenceTransformer) -> int | None:
 
 
 def save_model(save: Callable[[Path], object], work: Work) -> None:
-    """Let a library save a model to a temporary folder, and add its files one by one."""
+    """Save a model to a temporary folder, and add its files to `work` one by one."""
     make_folder(work.folder)
     with quiet(), tempfile.TemporaryDirectory(prefix=".", dir=work.folder) as name:
         save(Path(name))

@@ -1,4 +1,4 @@
-"""What a model reads of texts: the tokens that its vocabulary lacks, and the texts that are longer than its window."""
+"""Statistics of the tokens that a model reads: unknown tokens and truncated texts, with warnings."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 MULTILINGUAL = "paraphrase-multilingual-MiniLM-L12-v2"
-"""Model for captions in other languages than English, which sentence-transformers loads by this name."""
+"""Name of a sentence-transformers model for captions in other languages than English."""
 _PAGE = "docs/sources/sbert.md"
-_UNKNOWN, _CUT = 0.01, 0.005  # shares of tokens and of captions that are worth a warning
+_UNKNOWN, _CUT = 0.01, 0.005  # minimum shares of unknown tokens and of truncated captions for a warning
 
 
 class Reading(NamedTuple):
-    """What a model reads of N texts, without its prompt and special tokens.
+    """Statistics of the tokens of N texts, without prompt and special tokens.
 
-    `tokens`, `unknown`: (N,) int32; number of tokens, and of those that say nothing: the vocabulary lacks them, or they
-        are the single letters into which most of a text is split, because its script is foreign to the model.
-    `truncated`: (N,) bool; True if the model saw only the beginning of the text.
-    `unreadable`: (N,) bool; True if the vocabulary has no word or letter of the text, so all such texts look alike.
+    `tokens`, `unknown`: (N,) int32; number of tokens, and of uninformative tokens: unknown ones, and single letters if
+        more than half of the text is split into letters, because the model does not support its script.
+    `truncated`: (N,) bool; True if the model reads only the beginning of the text.
+    `unreadable`: (N,) bool; True if the vocabulary has no word or letter of the text. All such texts have equal tokens.
     """
 
     tokens: NDArray[np.int32]
@@ -35,9 +35,9 @@ class Reading(NamedTuple):
     unreadable: NDArray[np.bool_]
 
     def warnings(self, model: str, label: str, max_length: int | None, captions: int) -> Iterator[str]:
-        """Yield what a user must know: unknown tokens and captions that are cut, if they are noticeable.
+        """Yield warnings about unknown tokens and truncated captions, if there are many.
 
-        `captions`: number of captions, of which these texts may be a sample.
+        `captions`: total number of captions; these texts may be a sample.
         """
         count, cut, share = len(self.tokens), int(self.truncated.sum()), self.unknown.sum() / max(1, self.tokens.sum())
         sample, option = f"in a sample of {count:,}: " if count < captions else "", f"--set sources.{label}"
@@ -53,16 +53,15 @@ class Reading(NamedTuple):
 
 
 class Vocabulary:
-    """The vocabulary of a tokenizer of the library `tokenizers`.
+    """Vocabulary of a tokenizer from the library `tokenizers`.
 
-    `unknown`: id of the token for what the vocabulary lacks. `empty`: tokens of an empty text: special ones and the
-    prompt.
+    `unknown`: id of the unknown token. `empty`: tokens of an empty text: special tokens and the prompt.
     """
 
     def __init__(self, tokenizer: Tokenizer, unknown: int | None, empty: Sequence[int]) -> None:
         pieces = tokenizer.get_vocab()
         special = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-        # Rows: unknown tokens, single letters inside words, and pieces with a letter or digit.
+        # Rows: unknown tokens, single letters inside words, and tokens with a letter or digit.
         self._kinds = np.zeros((3, max(pieces.values()) + 1), bool)
         self._kinds[:, [*pieces.values()]] = np.array(
             [
@@ -73,14 +72,14 @@ class Vocabulary:
         self._empty = self._count([empty])
 
     def read(self, tokens: Sequence[Sequence[int]], truncated: NDArray[np.bool_]) -> Reading:
-        """Return what a model reads of N texts, given their tokens, with special ones, and which of them are cut."""
+        """Compute statistics of N texts, given their tokens (with special tokens) and a mask of truncated texts."""
         length, unknown, letters, words = self._count(tokens) - self._empty
-        # Texts of punctuation are readable, and so is every text of a vocabulary that has every byte.
+        # Punctuation is readable. With a byte-level vocabulary, all texts are readable.
         unreadable = (unknown > 0) & (words <= 0)
         return Reading(length, unknown + np.where(2 * letters > length, letters, 0), truncated, unreadable)
 
     def _count(self, tokens: Sequence[Sequence[int]]) -> NDArray[np.int32]:
-        """Return the number of tokens of each text, all and by kind: (4, N)."""
+        """Return the number of tokens of each text, in total and by kind: (4, N)."""
         lengths = np.array([len(ids) for ids in tokens])
         text, flat = np.repeat(np.arange(len(tokens)), lengths), np.fromiter(chain.from_iterable(tokens), np.int64)
         counts = [np.bincount(text[kind[flat]], minlength=len(tokens)) for kind in self._kinds]

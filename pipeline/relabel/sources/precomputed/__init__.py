@@ -1,9 +1,11 @@
-"""Source `precomputed`: embeddings that the user already has, of captions, of images, or of both.
+"""Source `precomputed`: the user's own embeddings of captions, of images, or of both.
 
-With vectors of captions alone, the source equals sbert with another model. With vectors of images and captions in one
-space (CLIP), the relevance of an image and a caption is the cosine of their vectors. BCLS (Li et al., arXiv 2210.11319)
-reports 0.373 for CLIP on all pairs of CxC's SITS. No table shows this figure, because a file of vectors does not name
-its model. With vectors of images alone, a caption has the vector of its image.
+With only caption vectors, the source works like sbert with another model. With image and caption vectors in a common
+space (CLIP), the relevance of an image and a caption is the cosine of their vectors. With only image vectors, a caption
+has the vector of its image.
+
+BCLS (Li et al., arXiv 2210.11319) reports 0.373 for CLIP on all pairs of CxC's SITS. Tables do not show this value,
+because a file of vectors does not name its model.
 """
 
 from __future__ import annotations
@@ -44,36 +46,36 @@ from relabel.store.manifest import Manifest
 from relabel.store.workdir import Step, Steps, Work, table_task
 
 IMAGES = "images.parquet"
-"""File of the image vectors, with the columns row (number of the image) and vector."""
+"""File of image vectors, with the columns row (image number) and vector."""
 
-_SHORTEST = 1e-150  # squares of shorter lengths lose digits in float64; those of 1 / 1e-150 still fit
+_SHORTEST = 1e-150  # minimum norm: smaller squares lose digits in float64; squares of 1 / 1e-150 do not overflow
 
 
 class PrecomputedParams(SourceParams):
-    """Parameters of vectors."""
+    """Parameters of precomputed."""
 
     paths: ClassVar[Paths] = {name: {None: None} for name in ("captions", "images")}
     source: Literal["precomputed"] = "precomputed"
     pooling: Pooling = Field(
         "max",
-        description="set, the default with `images`, takes the vector of the image; others pool over its captions.",
+        description="set, the default with `images`, uses the vector of the image; others pool over its captions.",
     )
     captions: str | None = Field(
         None,
-        description="Vectors of captions: .parquet (id, vector), or .npy or .safetensors with ids next to it in "
+        description="File of caption vectors: .parquet (id, vector), or .npy or .safetensors with ids next to it in "
         "NAME.ids.txt (.json, .npy).",
     )
-    images: str | None = Field(None, description="Vectors of images, in the same formats; with `pooling: set`.")
+    images: str | None = Field(None, description="File of image vectors in the same formats, used with `pooling: set`.")
 
     def files(self) -> dict[str, Path]:
-        """Return the files of vectors that are set, by side."""
+        """Return the files of vectors by side, `captions` or `images`."""
         sides = {"captions": self.captions, "images": self.images}
         return {side: Path(file).expanduser() for side, file in sides.items() if file is not None}
 
     @model_validator(mode="before")
     @classmethod
     def _compare_images(cls, values: Any) -> Any:
-        """Let vectors of images be compared unless another pooling is named."""
+        """Change the default pooling to `set` if there are image vectors."""
         if isinstance(values, dict) and values.get("images") is not None:
             return {"pooling": "set", **values}
         return values
@@ -85,35 +87,33 @@ class Precomputed(VectorSource[PrecomputedParams]):
     spec = replace(
         make_vector_spec("precomputed", PrecomputedParams),
         refused_poolings={},
-        refused={"query": "given vectors have no model, so that a new text has no vector"},
+        refused={"query": "the vectors are read from files, and a new text has no vector"},
     )
 
     def __init__(self, params: PrecomputedParams) -> None:
         has_images = params.images is not None
-        refused: dict[Pooling, str] = (
-            {} if has_images else {"set": "it takes vectors of images, and `images` is not set"}
-        )
-        # The vector of an image is not that of a caption, so the order of the two counts.
+        refused: dict[Pooling, str] = {} if has_images else {"set": "it needs image vectors, but `images` is not set"}
+        # With vectors of both, the relevance depends on which item is the image.
         symmetric = not (has_images and params.captions is not None and params.pooling == "set")
-        # The vectors of images beside those of captions are read by one pooling alone.
+        # With vectors of both, only pooling `set` uses image vectors.
         compared = has_images and (params.pooling == "set" or params.captions is None)
         self.spec = replace(self.spec, refused_poolings=refused, symmetric=symmetric, image_vectors=compared)
         super().__init__(params)
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
-        """Return the parameters, with the files identified by their sha256."""
+        """Return the parameters, with the sha256 of the files."""
         if not (files := self.params.files()):
-            message, todo = "no file of vectors is set", "Set `captions`, `images`, or both."
-            raise UsageError(message, where="source vectors", todo=todo)
+            message, hint = "no file of vectors is set", "Set `captions`, `images`, or both."
+            raise UsageError(message, where="source vectors", hint=hint)
         digests = {side: vector_file_digests(path) for side, path in files.items()}
         return {"source": self.spec.name, "captions": None, "images": None} | digests
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
-        """Make shards of unit vectors (see `make_vector_table`) and a file of image vectors.
+        """Yield the steps of a file of image vectors and of shards of unit vectors (see `make_vector_table`).
 
-        Without vectors of captions, a caption has that of its image.
+        Without caption vectors, a caption has the vector of its image.
         """
         p, shards = self.params, Shards(corpus, rows, rows_per_shard)
         files = p.files()
@@ -124,7 +124,7 @@ class Precomputed(VectorSource[PrecomputedParams]):
             return read_vector_file(files[side])
 
         def sides() -> list[tuple[ExternalVectors, list[str], str]]:
-            """Each file of vectors, with the ids it must hold and their name in messages."""
+            """Return each file of vectors, with the required ids and their name in messages."""
             ids = {"captions": corpus.caption_ids[rows.start : rows.stop]}
             ids["images"] = corpus.image_ids[numbers.start : numbers.stop]
             return [(read(side), ids[side], side) for side in files]
@@ -139,7 +139,7 @@ class Precomputed(VectorSource[PrecomputedParams]):
                 side, ids, at = "images", corpus.image_ids, corpus.image[part.start : part.stop]
             return make_vector_table(part, _unit_vectors(read(side), at, ids))
 
-        # Before anything is written: every id has a vector, and vectors of images and captions lie in one space.
+        # Check before writing that every id has a vector, and that all vectors have the same width.
         for side, ids, kind in sides():
             side.rows_of(ids, kind)
         if len({side.width for side, _, _ in sides()}) > 1:
@@ -166,7 +166,7 @@ class Precomputed(VectorSource[PrecomputedParams]):
 
     @override
     def open(self, encoding: Encoding) -> ExternalVectorRelevance:
-        """Open the vectors. A new text has no vector."""
+        """Open the vectors. New texts are not supported."""
         rows, vectors, first = encoding.rows, read_vectors(encoding.folder, encoding.manifest), None
         if IMAGES in encoding.manifest.files:
             vectors = np.concatenate([vectors, _read_image_vectors(encoding.folder)])
@@ -175,37 +175,35 @@ class Precomputed(VectorSource[PrecomputedParams]):
 
 
 def _read_image_vectors(folder: Path) -> NDArray[np.float32]:
-    """Read the vectors of the images of an encoding, (M, D) float32."""
+    """Read the image vectors of an encoding, (M, D) float32."""
     return vectors_from_table(pq.read_table(folder / IMAGES, columns=["vector"]))
 
 
 def _no_text(_: str) -> NDArray[np.float32]:
     """Raise, because a new text has no vector."""
-    raise UsageError("given vectors have no model: a new text has no vector", todo="Ask by a caption's id.")
+    raise UsageError("vectors from files have no model for new texts", hint="Use the id of a caption.")
 
 
 def _unit_vectors(source: ExternalVectors, numbers: NDArray[np.integer], ids: list[str]) -> NDArray[np.float32]:
-    """Return vectors for some ids, divided by their length; raise if one has none."""
+    """Return the normalized vectors of the ids at `numbers`; raise if a vector is missing or cannot be normalized."""
     names = [ids[n] for n in numbers.tolist()]
-    # In float64: float16 vectors of a model may have lengths that overflow in their own type.
+    # In float64, because norms of float16 vectors may overflow in float16.
     raw = np.asarray(source.vectors[source.rows_of(names, "ids")], np.float64)
-    # Lengths out of range overflow to inf or underflow to 0.
+    # Norms out of range overflow to inf or underflow to 0.
     with np.errstate(over="ignore", under="ignore"):
         norm = np.linalg.norm(raw, axis=1, keepdims=True)
     if len(bad := np.flatnonzero(~((norm > _SHORTEST) & (norm < 1 / _SHORTEST)))):
-        message = f"{len(bad):,} vectors are zero, not finite, or too long or short to have a length"
+        message = f"{len(bad):,} vectors cannot be normalized: they are zero, not finite, or their norm is out of range"
         raise CheckError(f"{message}; first {names[bad[0]]}", where=str(source.path))
     return np.asarray(raw / norm, np.float32)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ExternalVectorRelevance(VectorRelevance):
-    """Cosine of external vectors. `set` is the cosine of the references' image and the caption.
+    """Cosine of external vectors. Pooling `set` gives the cosine of the references' image and the caption.
 
-    `vectors` holds the vectors of the captions, followed by those of the images. The images have positions beyond the
-    encoded rows.
-
-    `first_image`: number of the first image with a vector; None if images have none.
+    `vectors`: caption vectors, followed by image vectors at positions after the encoded rows.
+    `first_image`: number of the first image with a vector, or None if there are no image vectors.
     """
 
     first_image: int | None = None
@@ -220,8 +218,8 @@ class ExternalVectorRelevance(VectorRelevance):
 
     @override
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
-        queries, _, how = self._sides(search.queries, search.candidates, pooling or self.pooling)
-        return super().finder(replace(search, queries=queries), how, runtime)
+        queries, _, resolved = self._sides(search.queries, search.candidates, pooling or self.pooling)
+        return super().finder(replace(search, queries=queries), resolved, runtime)
 
     @override
     def write_lookup(self, work: Work) -> LookupArrays:
@@ -232,13 +230,13 @@ class ExternalVectorRelevance(VectorRelevance):
         write_array(work, "image_vectors", np.asarray(self.vectors[captions:], "<f4"))
         return LookupArrays("image_vectors", "float32", self.failed)
 
-    def _sides(self, references: References, captions: Rows, how: Pooling) -> tuple[References, Rows, Pooling]:
-        """Replace sets by their images if the pooling compares these; raise if a row is not encoded."""
-        # Rows beyond the captions are images here, so they must not be reachable as captions.
+    def _sides(self, references: References, captions: Rows, pooling: Pooling) -> tuple[References, Rows, Pooling]:
+        """Replace sets by their images if the pooling is `set`. Raises IndexError if a row is not encoded."""
+        # Checked here, because rows after the captions are image vectors.
         for rows in (references.rows, captions):
             positions_in(rows, self.rows)
-        if how != "set" or self.first_image is None:
-            return references, captions, how
+        if pooling != "set" or self.first_image is None:
+            return references, captions, pooling
         image: NDArray[np.int32] = self.corpus.image[references.rows[references.indptr[:-1]]]
-        # A set becomes a single reference, the image, for which `first` is the cosine itself.
+        # A set becomes a single reference, its image. Pooling `first` then gives the cosine.
         return References.single(self.rows.stop + image - self.first_image), captions, "first"

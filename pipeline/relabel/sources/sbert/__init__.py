@@ -1,7 +1,7 @@
 """Source `sbert`: cosine of sentence embeddings, with any sentence-transformers model (Reimers, Gurevych, EMNLP 2019).
 
-BCLS, S-NDCG and ITM_CLS compute labels with it, as the maximum over the five captions of an image. These papers do not
-name their checkpoint.
+BCLS, S-NDCG and ITM_CLS compute labels in this way, with the maximum over the five captions of an image. These papers
+do not name their checkpoint.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ if TYPE_CHECKING:
 
 _NOT_FINITE, _UNREADABLE = "the model gives no finite vector", "the model knows no word of it"
 TUNED = "tuned"
-"""Name of the model that `relabel tune sbert` makes."""
+"""Name of the model from `relabel tune sbert`."""
 
 
 def _encode_text(encoder: Encoder, text: str) -> NDArray[np.float32]:
-    """Return the (D,) unit vector of a new text; raise UsageError if the model cannot read it."""
+    """Return the unit vector of a new text, (D,). Raises UsageError if the model cannot read the text."""
     vectors, reading = encoder.encode([text])
     if reading.unreadable[0]:
-        raise UsageError(f"{_UNREADABLE}: {text!r}", todo=f"Set `model` to one that reads it, such as {MULTILINGUAL}.")
+        hint = f"Set `model` to one for this language, such as {MULTILINGUAL}."
+        raise UsageError(f"{_UNREADABLE}: {text!r}", hint=hint)
     vector: NDArray[np.float32] = vectors[0]
     return vector
 
@@ -62,11 +63,13 @@ class SbertParams(SourceParams):
 
     paths: ClassVar[Paths] = {"model": {TUNED: "sbert-cxc"}}
     source: Literal["sbert"] = "sbert"
-    pooling: Pooling = Field("max", description="Pooling of an image's references into one number.")
-    model: str = Field(DEFAULT_MODEL, description="A folder, a name on the hub, or `tuned` (by `relabel tune sbert`).")
-    prompt: str | None = Field(None, description="Text before every caption; null for the model's default.")
-    max_length: int | None = Field(None, ge=3, le=1_000_000, description="Tokens to keep; null for the model's limit.")
-    dtype: ComputeType | Literal["int8"] = Field("float32", description="Type of matrix products; int8 is for CPUs.")
+    pooling: Pooling = Field("max", description="Pooling of the scores of an image's references to one score.")
+    model: str = Field(DEFAULT_MODEL, description="Folder, name on the hub, or `tuned` (from `relabel tune sbert`).")
+    prompt: str | None = Field(None, description="Text before every caption; null for the model's default prompt.")
+    max_length: int | None = Field(
+        None, ge=3, le=1_000_000, description="Maximum number of tokens; null for the model's limit."
+    )
+    dtype: ComputeType | Literal["int8"] = Field("float32", description="dtype of matrix products; int8 is for CPUs.")
 
 
 class Sbert(VectorSource[SbertParams]):
@@ -80,42 +83,41 @@ class Sbert(VectorSource[SbertParams]):
 
     @override
     def derived_model(self, data: Path) -> DerivedModel | None:
-        """Return the int8 model, if the parameters ask for it, calibrated on the dataset that needs it first."""
+        """Return the int8 model for dtype int8. It is calibrated on the dataset that needs it first."""
         if self.params.dtype != INT8:
             return None
-        return DerivedModel(INT8, self.int8_folder(data), lambda _, *given: self.int8_recipe(*given))
+        return DerivedModel(INT8, self.int8_folder(data), lambda _, *inputs: self.int8_recipe(*inputs))
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
-        """Return the parameters, with the model identified by the sha256 of its files."""
+        """Return the parameters, with the sha256 of the model's files."""
         params = self.params.model_dump(include={"source", "prompt", "max_length", "dtype"})
         if self.params.dtype == INT8:
-            # Two calibrations have one fingerprint and different weights.
+            # Two calibrations have the same fingerprint, but different weights.
             params[INT8] = read_manifest(self.int8_folder(runtime.data), KIND).files[WEIGHTS].sha256
         return params | {"model": {"sha256": self._files(runtime).sha256()}, "unit_length": True}
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
-        """Make shards of unit vectors (see `make_vector_table`), with the columns of `Reading`.
+        """Yield the step of shards of unit vectors (see `make_vector_table`), with the columns of `Reading`.
 
-        A caption that the model cannot read, or for which it returns no finite vector, is a failed row, with a vector
-        of NaN.
+        Captions that the model cannot read, and captions without a finite vector, are failed rows with NaN vectors.
         """
         files, shards = self._files(runtime), Shards(corpus, rows, rows_per_shard)
-        # A faulty model is reported before any other work.
+        # Loaded first, to report an invalid model before any work.
         encoder = self._encoder(files, runtime)
         about = files.name, str(work.metadata.get("label", self.spec.name)), encoder.max_length, len(rows)
         sample = encoder.read(shards.sample())[1]
         if sample.unreadable.all():
-            todo = f"Set `model` to one that reads these captions, such as {MULTILINGUAL}; see docs/sources/sbert.md."
-            raise UsageError(f"{files.name} knows no word of the captions", todo=todo)
+            hint = f"Set `model` to one for this language, such as {MULTILINGUAL}; see docs/sources/sbert.md."
+            raise UsageError(f"{files.name} knows no word of the captions", hint=hint)
         work.warn(*sample.warnings(*about))
 
         def make_shard(part: range) -> pa.Table:
             vectors, reading = encoder.encode(corpus.read("text", part), runtime.progress.advance)
             reasons = dict.fromkeys(np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist(), _NOT_FINITE)
             reasons |= dict.fromkeys(np.flatnonzero(reading.unreadable).tolist(), _UNREADABLE)
-            # A vector with one infinite component would otherwise have a cosine with other vectors.
+            # Otherwise a vector with one infinite component could have finite cosines.
             vectors[list(reasons)] = np.nan
             table = make_vector_table(part, vectors)
             for name, column in reading._asdict().items():
@@ -134,7 +136,7 @@ class Sbert(VectorSource[SbertParams]):
 
     @override
     def open(self, encoding: Encoding) -> VectorRelevance:
-        """Open the vectors. The model is loaded for the first new text only."""
+        """Open the vectors. The model is only loaded for new texts."""
         runtime = encoding.runtime
         encoder = cache(lambda: self._encoder(self._files(runtime).check_unchanged(encoding.manifest), runtime))
         return VectorRelevance(
@@ -147,7 +149,7 @@ class Sbert(VectorSource[SbertParams]):
         )
 
     def _files(self, runtime: Runtime) -> ModelFiles:
-        """Find the model's files."""
+        """Find the files of the model."""
         model = self.params.model
         return runtime.keep((model,), partial(find_model, model, runtime.progress))
 
@@ -158,7 +160,7 @@ class Sbert(VectorSource[SbertParams]):
         return data / INT8 / f"{Path(p.model).name}-{digest[:8]}"
 
     def int8_recipe(self, corpus: Corpus, dataset: str, runtime: Runtime) -> Recipe:
-        """Return the recipe of the int8 model. One that another dataset has calibrated is used as it is."""
+        """Return the recipe of the int8 model. A model calibrated on another dataset is reused."""
         return int8_recipe(self._files(runtime), self.params.prompt, self.params.max_length, corpus, dataset, runtime)
 
     def _encoder(self, files: ModelFiles, runtime: Runtime) -> Encoder:

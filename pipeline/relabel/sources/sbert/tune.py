@@ -1,20 +1,20 @@
-"""`relabel tune sbert`: fine-tuning of a sentence encoder on human similarity scores, as a model for `sbert`.
+"""`relabel tune sbert`: fine-tune a sentence encoder on human similarity scores, as a model for `sbert`.
 
 The training data are the judged pairs of Crisscrossed Captions' val split. Pairs of captions (STS) are compared by
-their cosine, and pairs of a caption and an image (SITS) by the largest cosine to the image's references. The scores of
-the test split, which evaluate labels, are never read. Val and test share no image.
+cosine, and pairs of a caption and an image (SITS) by the maximum cosine to the image's references. The scores of the
+test split are for evaluation and are not read. Val and test do not share images.
 
-The last layers learn. The output of the layers below for a text is the same at every step, so it is computed once.
+Only the last layers are trained. The output of the other layers for a text is constant, so it is computed only once.
 
-The loss is the disagreement of cosines with human scores, in the sense in which labels are evaluated: 1 - Pearson's r
-within the batch, added up over the kinds of pairs. This is the squared error that remains after the best affine map of
-the cosine. A map learned by gradient steps disturbs the cosines until it has converged, and gave worse labels. Pairs of
-caption and image count twice: all of them, where the cosine of an image's own caption is 1, because a label finds it
-among the references, and those of other images alone.
+The loss corresponds to the evaluation of labels: 1 - Pearson's r between cosines and human scores in a batch, summed
+over the kinds of pairs. It is the squared error after the optimal affine map of the cosine. Learning this map by
+gradient descent gave worse labels, because it disturbs the cosines until it converges. Pairs of a caption and an image
+count twice: once all pairs (the cosine of an image's own caption is 1, because it is one of the references), and once
+only pairs of a caption and another image.
 
-With folds, one model per fold is trained without the images of that fold, and the result is the average of their
-weights (Wortsman et al., "Model soups", ICML 2022). The scores of each model for its held-out pairs are written to a
-table, on which a `fuse` can be fitted without bias.
+With folds, one model per fold is trained without the images of the fold, and the result is the average of their weights
+(Wortsman et al., "Model soups", ICML 2022). The scores of each model for its held-out pairs are written to a table. A
+`fuse` can be fitted on it without bias.
 """
 
 from __future__ import annotations
@@ -56,36 +56,38 @@ if TYPE_CHECKING:
 KIND = "sentence_encoder"
 OUT_OF_FOLD = "out_of_fold.parquet"
 TRAINING = "training.json"
-_SITS_WEIGHT = 0.7  # of all pairs of caption and image, and of those of other images; pairs of captions have 1
-_SENTENCES_WEIGHT = 0.2  # of each set of sentence pairs
-_LEAST_PAIRS = 4  # for a coefficient
-_WARM_UP = 0.1  # share of the steps in which the rate rises; then it falls
-_AVERAGED = 0.4  # share of the last steps whose weights are averaged
+_SITS_WEIGHT = 0.7  # weight of all pairs of caption and image, and of those of other images; pairs of captions have 1
+_SENTENCES_WEIGHT = 0.2  # weight of each set of sentence pairs
+_LEAST_PAIRS = 4  # minimum number of pairs for a coefficient
+_WARM_UP = 0.1  # share of warm-up steps
+_AVERAGED = 0.4  # share of the last steps for averaging weights
 _WEIGHT_DECAY = 0.01
-_GRADIENT_NORM = 1.0  # largest norm of a step's gradient
-_TOKENS = 1024  # of texts that run together
-_LEARNING = 3  # last layers that learn: half of all-MiniLM-L6-v2, whose other layers are then computed once
-_LAYERS = ("encoder.layer", "transformer.layer", "layers")  # where encoders have their list of layers
+_GRADIENT_NORM = 1.0  # maximum gradient norm
+_TOKENS = 1024  # approximate number of tokens of texts that run together
+_LEARNING = 3  # number of last layers to train: half of all-MiniLM-L6-v2
+_LAYERS = ("encoder.layer", "transformer.layer", "layers")  # names of the list of layers in encoders
 
 
 class TuneSbertParams(Parameters):
     """Parameters of fine-tuning a sentence encoder."""
 
-    base: str = Field(DEFAULT_MODEL, description="The model to start from: a folder, or a name on the hub.")
-    folds: int | None = Field(None, ge=2, le=1000, description="Models to train, each without a fold, and to average.")
-    epochs: int = Field(3, ge=1, le=10_000, description="Passes over the captions.")
+    base: str = Field(DEFAULT_MODEL, description="Base model: a folder, or a name on the hub.")
+    folds: int | None = Field(
+        None, ge=2, le=1000, description="Number of models to train, each without one fold, and to average."
+    )
+    epochs: int = Field(3, ge=1, le=10_000, description="Number of passes over the captions.")
     learning_rate: float = Field(1e-4, gt=0, le=1000, description="Maximum learning rate.")
-    sis: float = Field(0.0, ge=0, le=1e6, description="Weight of pairs of images; those of captions have 1.")
-    extra_datasets: tuple[SentenceSet, ...] = Field((), description="Train splits to learn from as well: stsb, sick.")
+    sis: float = Field(0.0, ge=0, le=1e6, description="Weight of pairs of images; pairs of captions have weight 1.")
+    extra_datasets: tuple[SentenceSet, ...] = Field((), description="Additional train splits: stsb, sick.")
     seed: Seed = Field(1, description="Seed of batches and folds.")
 
 
 def tune_sbert(params: TuneSbertParams, corpus: Corpus, runtime: Runtime) -> Recipe:
-    """Return the recipe of a sentence encoder that is fine-tuned on CxC's val split.
+    """Return the recipe of a sentence encoder, fine-tuned on CxC's val split.
 
-    Its files are the model and, with folds, `fold-0`, ..., and `out_of_fold.parquet`.
+    Its files are the model and, with folds, the folders `fold-0`, ..., and `out_of_fold.parquet`.
 
-    `corpus`: all of COCO, or at least its val images.
+    `corpus`: COCO, or at least its val images.
     """
     base = cache(lambda: find_model(params.base, progress=runtime.progress))
     sentences = cache(lambda: {name: tune_data.find_sentence_pairs(name, runtime) for name in params.extra_datasets})
@@ -97,20 +99,20 @@ def tune_sbert(params: TuneSbertParams, corpus: Corpus, runtime: Runtime) -> Rec
         judged = tune_data.read_judged_pairs(corpus, sentences())
         work.metadata["base"], work.provenance["model"] = base().name, base().record()
         encoder = UpperLayers(base().folder, judged.texts, _LEARNING, None, runtime)
-        whole = np.zeros(judged.images, np.int64)
-        work.metadata["val"] = {"base": correlations(_table(judged, [base().folder], whole, runtime))}
+        one_fold = np.zeros(judged.images, np.int64)
+        work.metadata["val"] = {"base": correlations(_table(judged, [base().folder], one_fold, runtime))}
         if params.folds:
             fold = tune_data.cut_folds(judged, params.folds, params.seed)
-            parts = [work.subfolder(f"fold-{k}") for k in range(params.folds)]
-            for k, part in enumerate(parts):
-                _train(params, encoder, judged, np.flatnonzero(fold != k), part, runtime.progress)
-            _merge(parts, work)
-            work.table(OUT_OF_FOLD, lambda: _table(judged, [part.folder for part in parts], fold, runtime))
+            models = [work.subfolder(f"fold-{k}") for k in range(params.folds)]
+            for k, model in enumerate(models):
+                _train(params, encoder, judged, np.flatnonzero(fold != k), model, runtime.progress)
+            _merge(models, work)
+            work.table(OUT_OF_FOLD, lambda: _table(judged, [model.folder for model in models], fold, runtime))
             work.metadata["val"]["out_of_fold"] = correlations(pq.read_table(work.folder / OUT_OF_FOLD))
         else:
             _train(params, encoder, judged, np.arange(judged.images), work, runtime.progress)
-            # The model has seen these pairs, so that its figures are too high.
-            work.metadata["val"]["seen"] = correlations(_table(judged, [work.folder], whole, runtime))
+            # These values are too high, because the model was trained on the pairs.
+            work.metadata["val"]["seen"] = correlations(_table(judged, [work.folder], one_fold, runtime))
 
     config = partial(params.model_dump, mode="json", exclude={"base"})
     return Recipe(KIND, f"{Path(params.base).name} on cxc-val", config, inputs, fill)
@@ -119,8 +121,8 @@ def tune_sbert(params: TuneSbertParams, corpus: Corpus, runtime: Runtime) -> Rec
 def _train(
     params: TuneSbertParams, encoder: UpperLayers, judged: JudgedPairs, images: Numbers, work: Work, progress: Progress
 ) -> None:
-    """Train on the pairs among some images and write the model, unless it exists."""
-    # This file is written after the model's: a model without it is trained again.
+    """Train on the pairs of the given images and write the model, unless it exists."""
+    # Written after the files of the model, so it marks a complete model.
     if work.done(TRAINING):
         return
     kinds = {"sts": 1.0, "sits": _SITS_WEIGHT, OTHER_IMAGES: _SITS_WEIGHT}
@@ -132,35 +134,35 @@ def _train(
     work.file(TRAINING, lambda path: path.write_text(text, encoding="utf-8"))
 
 
-def _merge(parts: Sequence[Work], work: Work) -> None:
-    """Write the model whose weights are the means of those of the folds' models."""
+def _merge(folds: Sequence[Work], work: Work) -> None:
+    """Write a model with the average weights of the models of all folds."""
     import torch
 
-    models = [load_model(part.folder, "cpu", None) for part in parts]
+    models = [load_model(fold.folder, "cpu", None) for fold in folds]
     for weights in zip(*(model.parameters() for model in models), strict=True):
         weights[0].data.copy_(torch.stack(weights).mean(0))
     save_model(lambda folder: models[0].save(str(folder), create_model_card=False), work)
 
 
 def _table(judged: JudgedPairs, folders: Sequence[Path], fold: Numbers, runtime: Runtime) -> pa.Table:
-    """Score the pairs inside each fold with the model in its folder (see `cosine_table`)."""
+    """Score the pairs of each fold with the model in the corresponding folder (see `cosine_table`)."""
     from relabel.sources.models.encoder import SentenceEncoder
 
-    parts, vectors = [np.flatnonzero(fold[judged.image] == k) for k in range(len(folders))], []
+    groups, vectors = [np.flatnonzero(fold[judged.image] == k) for k in range(len(folders))], []
     with runtime.progress.bar("cosines of val pairs", len(judged.image), "captions") as bar:
-        for folder, part in zip(folders, parts, strict=True):
+        for folder, group in zip(folders, groups, strict=True):
             encoder = SentenceEncoder(folder, None, None, "float32", runtime)
-            vectors.append(encoder.encode([judged.texts[i] for i in part], bar.advance).vectors)
-    return tune_data.cosine_table(judged, np.concatenate(vectors)[np.argsort(np.concatenate(parts))], fold)
+            vectors.append(encoder.encode([judged.texts[i] for i in group], bar.advance).vectors)
+    return tune_data.cosine_table(judged, np.concatenate(vectors)[np.argsort(np.concatenate(groups))], fold)
 
 
 class UpperLayers:
-    """The last layers of a sentence encoder, which learn, on the output of the layers below for each of N texts.
+    """Trainable last layers of a sentence encoder, applied to the cached output of the frozen layers for N texts.
 
-    `layers`: number of layers that learn; 0 for all. Word embeddings never learn, and modules after the transformer do.
-    `dtype`: type of products, and of the output of the layers below; None for what the hardware multiplies fast.
+    `layers`: number of trainable layers; 0 for all. Word embeddings are frozen; modules after the transformer are
+    trained. `dtype`: dtype of products, and of the cached output; None for the fastest dtype of the hardware.
 
-    `model`: the complete encoder. `learning`: the parameters that learn. `start`: their values in the base.
+    `model`: the complete encoder. `learning`: the trainable parameters. `start`: their values in the base model.
     """
 
     def __init__(self, folder: Path, texts: Sequence[str], layers: int, dtype: str | None, runtime: Runtime) -> None:
@@ -177,13 +179,13 @@ class UpperLayers:
         if not self._place:
             raise CheckError("tuning needs a transformer with embeddings and a list of layers", where=str(folder))
         with quiet():
-            with suppress(ValueError):  # a model with a single attention implementation
-                # In bfloat16, torch's fused attention runs backward 8 times slower on a CPU.
+            with suppress(ValueError):  # raised by models with a single attention implementation
+                # In bfloat16 on a CPU, the backward pass of torch's fused attention is 8 times slower.
                 self._inner.set_attn_implementation("eager")
             tokens = self.model.preprocess([default_prompt(self.model) + text for text in texts])
         self._features = {name: tokens[name] for name in ("input_ids", "attention_mask")}
         self._lengths = tokens["attention_mask"].sum(dim=1).numpy()
-        # Threads that never wait for each other inside an operator; the result is the same for any number of them.
+        # With one torch thread each, threads do not wait for each other, and results do not depend on their number.
         threads = runtime.threads if self.device == "cpu" else 1
         self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
         every, cached, self._local = modules[self._place], torch.nn.Module(), threading.local()
@@ -200,7 +202,7 @@ class UpperLayers:
         self.start = [p.detach().clone() for p in self.learning]
 
     def vectors(self, texts: Numbers) -> Tensor:
-        """Encode texts, (C,), as (C, D) float32 unit vectors."""
+        """Encode texts, given by number, (C,): float32 unit vectors, (C, D)."""
         import torch
 
         def encode(piece: Numbers) -> Tensor:
@@ -218,28 +220,28 @@ class UpperLayers:
         self._use(*self._upper)
 
     def _use(self, embeddings: nn.Module, layers: nn.Module) -> None:
-        """Reduce the transformer to some of its parts."""
+        """Replace the embeddings and the layers of the transformer."""
         holder, _, name = self._place.rpartition(".")
         self._inner.embeddings = embeddings
         setattr(self._inner.get_submodule(holder), name, layers)
 
     def _frozen_output(self, bar: ProgressBar, texts: Numbers) -> list[Tensor]:
-        """Return the output of the lower layers for each text, (L, D) each."""
+        """Return the output of the frozen layers for each text, (L, D) each."""
         states = self._run(texts, self.model[0])["token_embeddings"].to(self._type)
         bar.advance(len(texts))
-        # Copies without padding: a batch pads the text to another length.
+        # Remove padding, because other batches pad to other lengths.
         return [row[:length].clone() for row, length in zip(states, self._lengths[texts], strict=True)]
 
     def _map(self, function: Callable[[Numbers], Iterable[Tensor]], texts: Numbers) -> list[Tensor]:
-        """Call a function on pieces of texts of similar length, and return its results for each text, in order."""
+        """Call a function on groups of texts of similar length, and return the results for all texts in order."""
         lengths = self._lengths[texts]
         order = np.argsort(lengths, kind="stable")
-        pieces = np.array_split(texts[order], -(-int(lengths.sum()) // _TOKENS))
-        results = [one for piece in self._pool.map(function, pieces) for one in piece]
+        groups = np.array_split(texts[order], -(-int(lengths.sum()) // _TOKENS))
+        results = [result for group in self._pool.map(function, groups) for result in group]
         return [results[i] for i in np.argsort(order)]
 
     def _run(self, texts: Numbers, module: Any) -> Any:
-        """Call a module on the tokens of some texts."""
+        """Call a module on the tokens of the given texts."""
         width = int(self._lengths[texts].max())
         features = {name: values[texts, :width].to(self.device) for name, values in self._features.items()}
         with self._autocast():
@@ -249,7 +251,7 @@ class UpperLayers:
 def train(
     encoder: UpperLayers, batches: Sequence[Batch], kinds: Mapping[str, float], rate: float, progress: Progress
 ) -> list[float]:
-    """Train an encoder from its base's weights; it then holds the averaged ones. Returns the loss of each step.
+    """Train an encoder, starting from the base weights, and set the averaged weights. Returns the loss of each step.
 
     `kinds`: weight of each kind of pairs in the loss.
     """
@@ -289,20 +291,21 @@ def rate_factor(steps: int, step: int) -> float:
 
 
 def compute_loss(vectors: Tensor, pairs: Mapping[str, Pairs], kinds: Mapping[str, float]) -> Tensor:
-    """Compute the loss of one batch of (C, D) unit vectors. `kinds`: weight of each kind of pairs."""
+    """Compute the loss of a batch of unit vectors, (C, D). `kinds`: weight of each kind of pairs."""
     total = vectors.sum() * 0
-    for kind, one in pairs.items():
-        score = vectors.new_tensor(one.score)
-        # Fewer pairs, or equal scores, have no coefficient.
+    for kind, group in pairs.items():
+        score = vectors.new_tensor(group.score)
+        # The coefficient is undefined for equal scores, and not informative for few pairs.
         if len(score) >= _LEAST_PAIRS and bool((score != score[0]).any()):
-            total = total + kinds[kind] * (1 - _pearson(_cosines(vectors[one.left], vectors[one.right]), score))
+            total = total + kinds[kind] * (1 - _pearson(_cosines(vectors[group.left], vectors[group.right]), score))
     return total
 
 
 def _cosines(left: Tensor, right: Tensor) -> Tensor:
-    """Return the cosine of each pair of captions, caption and image, or images, (P,), of (P, A, D) and (P, B, D).
+    """Return the cosine of each pair of captions, caption and image, or images, (P,), from (P, A, D) and (P, B, D).
 
-    It is the largest one to the captions of an image; of two images, the mean of this over the captions of both.
+    For a caption and an image, it is the maximum over the image's captions. For two images, it is the mean of these
+    maxima over the captions of both.
     """
     cosines = left @ right.transpose(1, 2)
     of_left = cosines.amax(dim=2).mean(dim=1)
@@ -312,5 +315,5 @@ def _cosines(left: Tensor, right: Tensor) -> Tensor:
 def _pearson(x: Tensor, y: Tensor) -> Tensor:
     """Return Pearson's r."""
     a, b = x - x.mean(), y - y.mean()
-    # The small constant keeps the gradient finite if all cosines are equal.
+    # The constant keeps the gradient finite if all cosines are equal.
     return (a * b).sum() / (a.square().sum() * b.square().sum() + 1e-12).sqrt()

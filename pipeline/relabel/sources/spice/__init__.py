@@ -1,14 +1,14 @@
-"""spice: SPICE of a caption against an image's references, exact, for any captions, without Java once they are parsed.
+"""Source `spice`: exact SPICE of a caption against an image's references. Java is only needed for parsing.
 
-A caption's scene graph is a set of tuples: objects, their attributes, their relations. Relevance is the F1 of the
+A caption's scene graph is a set of tuples: objects, attributes and relations. Relevance is the F1 score of the
 caption's tuples against those of all references merged into one graph. Tuples match by the WordNet synonyms in METEOR's
-tables. Captions are parsed by SPICE's own parser (CoreNLP 3.6.0), each distinct text once. Scores equal those of
+tables. Captions are parsed by SPICE's own parser (CoreNLP 3.6.0), each distinct text once. Scores are equal to those of
 SPICE's jar.
 
 Anderson, Fernando, Johnson, Gould: "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016.
 
-Relevance is 0 where the references or the caption have no tuples, and NaN only where a row failed. The jar's NaN
-belongs to its separate scores of objects, attributes and relations.
+Relevance is 0 if the references or the caption have no tuples, and NaN only for failed rows. The jar returns NaN only
+for its separate scores of objects, attributes and relations.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class SpiceParams(SourceParams):
     """Parameters of spice."""
 
     source: Literal["spice"] = "spice"
-    pooling: Pooling = Field("set", description="set merges the references into one graph: that is SPICE.")
+    pooling: Pooling = Field("set", description="set merges the references into one graph, as SPICE is defined.")
     text: Literal["raw", "ptb"] = Field(
         "raw",
-        description="Text that the parser reads: captions as written, or their PTB tokens (needs Java at ingest).",
+        description="Input of the parser: captions as written, or their PTB tokens (needs Java at ingest).",
     )
 
 
 class Spice(Source[SpiceParams]):
-    """SPICE by sparse rows of tuples."""
+    """SPICE from sparse rows of tuples."""
 
     spec = SourceSpec(
         name="spice",
@@ -68,13 +68,13 @@ class Spice(Source[SpiceParams]):
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
-        """Return the parameters, and the hashes of the synonyms and the parser."""
+        """Return the parameters, and the hashes of the synonyms and of the parser."""
         parameters = {"source": self.spec.name, "text": self.params.text}
         return parameters | {"synonyms": input_sha256(find_meteor_jar())} | parser_files()
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
-        """Make shards of tuples and `words.parquet` (see `encoding_steps`), of at most `SHARD` captions."""
+        """Yield the steps of shards of tuples, with at most `SHARD` captions, and of `words.parquet`."""
         p = self.params
         parser = cached_parser(runtime)
         shards = Shards(corpus, rows, min(rows_per_shard, SHARD))
@@ -95,7 +95,7 @@ class Spice(Source[SpiceParams]):
 
         def with_text(text: str) -> Scenes:
             parsed = pa.chunked_array([pa.array([self._parse(text, encoding.runtime)], tuples.type)])
-            # Words that no caption has; concepts are numbered anew, which takes as long as opening the encoding.
+            # Add new words. Concepts are numbered again, and this takes as long as opening the encoding.
             new = set(spelled(parsed)[2].to_pylist()).difference(words["word"].to_pylist())
             table = pa.concat_tables([words, words_table(new, find_meteor_jar()).cast(words.schema)])
             return scenes_of(pa.chunked_array([*tuples.chunks, *parsed.chunks]), table)
@@ -111,17 +111,17 @@ class Spice(Source[SpiceParams]):
         )
 
     def _parse(self, text: str, runtime: Runtime) -> Tuples:
-        """Parse a new text; raise UsageError if the parser fails."""
+        """Parse a new text. Raises UsageError if the parser fails."""
         if self.params.text == "ptb":
             from relabel.corpus.tokenizers import tokenize_text
 
             text = tokenize_text(text)
-        # The process ends with the text: an opened encoding keeps no parser.
+        # Close the process after the text, because an opened encoding does not keep a parser.
         parser = cached_parser(runtime)
         try:
             parsed = parser.parse([collapsed(text)])[0]
         finally:
             parser.close()
         if isinstance(parsed, ParseFailure):
-            raise UsageError(f"SPICE cannot parse {text!r}: {parsed.reason}", todo="Rephrase the text.")
+            raise UsageError(f"SPICE cannot parse {text!r}: {parsed.reason}", hint="Rephrase the text.")
         return parsed

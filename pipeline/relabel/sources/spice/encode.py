@@ -1,6 +1,6 @@
 """Encoding of spice: shards of the tuples of captions, then the words of all tuples.
 
-A shard is a minute of work. Where it is made again, the texts that were parsed before are in the cache (`parse_cache`).
+A shard takes about one minute. If it is computed again, parsed texts are in the cache (`parse_cache`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from relabel.sources.wordnet import find_meteor_jar, find_synsets, read_wordnet
 from relabel.store.workdir import Step, Steps, Work, table_task
 
 SHARD = 2000
-"""Most captions per shard: a minute of an idle core."""
+"""Maximum number of captions per shard: about one minute on an idle core."""
 TUPLES = pa.list_(pa.list_(pa.string()))
-"""(object), (object, attribute) or (subject, object, relation), in the parser's order, duplicates included."""
+"""(object), (object, attribute) or (subject, object, relation), in the parser's order, with duplicates."""
 WORDS = "words.parquet"
-"""File of all words and their synonym sets (see `words_table`), so that an encoding is read without METEOR's jar."""
+"""File of all words and their synonym sets (see `words_table`). An encoding can be read without METEOR's jar."""
 
 _TRIMMED = "".join(map(chr, range(33)))  # characters that Java's `trim` removes
 
@@ -35,10 +35,9 @@ _TRIMMED = "".join(map(chr, range(33)))  # characters that Java's `trim` removes
 def encoding_steps(
     shards: Shards, read: Callable[[], list[str]], parser: CachedParser, work: Work, progress: Progress
 ) -> Steps:
-    """Parse captions, and make the shards (row int32, tuples of type `TUPLES`) and `WORDS`.
+    """Yield the steps of parsing captions: the shards (row int32, tuples of type `TUPLES`), then `WORDS`.
 
-    A caption that crashes the parser, that it refuses or that takes it too long is a failed row, and its tuples are
-    null.
+    A caption that crashes the parser, is rejected by it or exceeds the timeout is a failed row with null tuples.
 
     `read`: returns the text of every corpus row. The parser reads it with collapsed white space (see `collapsed`).
     """
@@ -63,17 +62,15 @@ def encoding_steps(
 
 
 def collapsed(text: str) -> str:
-    """Return a text with every run of white space replaced by one space: the parser reads one line per caption."""
+    """Replace every run of white space by one space, because the parser reads one line per caption."""
     return " ".join(text.split())
 
 
 def words_table(words: Iterable[str], jar: Path) -> pa.Table:
-    """Look up the synonym sets of words.
+    """Look up the synonym sets of words. Phrases are joined by `_`, as in WordNet.
 
-    The words of a phrase are joined by `_`, as in WordNet.
-
-    `words`: repeats allowed. `jar`: METEOR's jar. Returns pyarrow.Table: word string, ascending; synsets list<int32>,
-    WordNet's numbers, ascending.
+    `words`: may contain duplicates. `jar`: METEOR's jar. Returns a table with columns word (string, ascending) and
+    synsets (list<int32>, WordNet's numbers, ascending).
     """
     sets, bases = read_wordnet(jar)
     distinct = sorted(set(words))
@@ -87,9 +84,9 @@ def words_table(words: Iterable[str], jar: Path) -> pa.Table:
 def spelled(tuples: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int8], pa.ChunkedArray]:
     """Split the tuples of captions into words.
 
-    `tuples`: one list per caption, null if it failed. A tuple is (object), (object, attribute) or (subject, object,
+    `tuples`: one list per caption, or null if it failed. A tuple is (object), (object, attribute) or (subject, object,
     relation). Returns `start`, (N + 1,) int64: the tuples of caption i are ``start[i]:start[i + 1]``; `sizes`, (T,)
-    int8: number of words of each tuple, 1 to 3; `words`, (sum of sizes,) string: words as SPICE compares them: a
+    int8: number of words of each tuple, 1 to 3; `words`, (sum of sizes,) string: normalized words. As in SPICE, a
     leading `be ` of a relation is removed.
     """
     held = pc.fill_null(pc.list_value_length(tuples), 0).to_numpy()
@@ -97,8 +94,8 @@ def spelled(tuples: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int8
     sizes = pc.fill_null(pc.list_value_length(each), 0).to_numpy().astype(np.int8)
     words = pc.list_flatten(each)
     if (len(sizes) and not 1 <= sizes.min() <= sizes.max() <= 3) or words.null_count:
-        raise CheckError("a scene-graph tuple does not have one to three words", todo="Encode the label again.")
-    # The relation is the last word of a tuple of three.
+        raise CheckError("a scene-graph tuple does not have one to three words", hint="Encode the label again.")
+    # In a tuple of three words, the last one is the relation.
     relation = np.zeros(len(words), np.bool_)
     relation[np.cumsum(sizes, dtype=np.int64)[sizes == 3] - 1] = True
     bare = pc.replace_substring_regex(words, pattern="^be ", replacement="")

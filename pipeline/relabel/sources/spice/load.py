@@ -1,4 +1,4 @@
-"""Arrays of the kernels, made from the tuples of an encoding or of a new text."""
+"""Arrays of the kernels, created from the tuples of an encoding or of a new text."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from relabel.sources.spice.scene_graph import (
 
 
 class Scenes(NamedTuple):
-    """Captions of an encoding, with the words and concepts that relate references and candidates.
+    """Captions of an encoding, with the words and concepts that match references and candidates.
 
     `concepts`: number of concepts in the graphs.
-    `size`: (N, 4) int64; bound on the size of each caption's graph; see `ReferenceGraph.of`.
+    `size`: (N, 4) int64; upper bounds on the size of each caption's graph; see `ReferenceGraph.of`.
     """
 
     captions: Captions
@@ -45,13 +45,13 @@ class Scenes(NamedTuple):
 
 
 def scenes_of(tuples: pa.ChunkedArray, table: pa.Table) -> Scenes:
-    """Make the arrays of encoded captions from their tuples (`spelled`) and all words (`words_table`)."""
+    """Create the arrays of encoded captions from their tuples (`spelled`) and all words (`words_table`)."""
     spelling = pc.cast(table["word"], pa.large_string()).combine_chunks()
     rows = rows_of(tuples, spelling)
     start = indptr_of(pc.list_value_length(table["synsets"]).to_numpy())
     _, synsets = np.unique(pc.list_flatten(table["synsets"]).to_numpy(), return_inverse=True)
     sets = synsets.reshape(-1).astype(np.int32)
-    # The concepts near a word are unknown until the graphs are merged, which does not need them.
+    # The matching concepts of a word are computed after the merge, which does not need them.
     empty = np.zeros(len(spelling) + 1, np.int64), np.empty(0, np.int32)
     words = Words(start, sets, *empty)
     size = sizes_of(rows, words)
@@ -62,7 +62,7 @@ def scenes_of(tuples: pa.ChunkedArray, table: pa.Table) -> Scenes:
 
 
 def rows_of(tuples: pa.ChunkedArray, spelling: pa.Array) -> TupleRows:
-    """Number the words of tuples by their index in `spelling`, which contains all of them."""
+    """Number the words of tuples by their index in `spelling`. It must contain all words."""
     start, sizes, words = spelled(tuples)
     codes = pc.index_in(pc.cast(words, pa.large_string()), value_set=spelling).to_numpy()
     out = np.full((len(sizes), 3), -1, np.int32)
@@ -73,7 +73,7 @@ def rows_of(tuples: pa.ChunkedArray, spelling: pa.Array) -> TupleRows:
 
 
 def sizes_of(rows: TupleRows, words: Words) -> I8:
-    """Bound the size of each caption's graph, (N, 4) int64 (see `ReferenceGraph.of`); the bounds of a set add up."""
+    """Return upper bounds on the sizes of graphs, (N, 4) int64 (see `ReferenceGraph.of`). Bounds of a set add up."""
     held = rows.words >= 0
     links = np.where(held, np.diff(words.start)[rows.words], 0).sum(axis=1)
     relation = held[:, 2]
@@ -84,15 +84,15 @@ def sizes_of(rows: TupleRows, words: Words) -> I8:
 
 
 def _merged_graphs(rows: TupleRows, words: Words, size: I8) -> tuple[Graphs, tuple[I8, I4]]:
-    """Merge the tuples within every caption; return the graphs and their concepts of more than one word."""
+    """Merge the tuples of every caption. Returns the graphs, and their concepts of more than one word."""
     graph = ReferenceGraph.of(words, 0, size.max(axis=0, initial=1))
-    most = int(size[:, 0].sum())
+    total = int(size[:, 0].sum())
     start = np.zeros(len(rows.start), np.int64)
-    # Three tuples per row at most: a relation may name two objects that no other tuple names.
-    concepts = np.full((3 * most + 1, 3), -1, np.int32)
-    multiple_start, multiple = np.zeros(3 * most + 2, np.int64), np.empty(3 * most + 1, np.int32)
+    # At most three tuples per row: the two objects of a relation may not occur in other tuples.
+    concepts = np.full((3 * total + 1, 3), -1, np.int32)
+    multiple_start, multiple = np.zeros(3 * total + 2, np.int64), np.empty(3 * total + 1, np.int32)
     tuples, several = _fill_graphs(rows, words, graph, start, concepts, multiple_start, multiple)
-    # The kernel gave every concept of several words a new number. Equal sets of words become one concept.
+    # The kernel numbers every concept of several words separately. Equal sets of words become one concept.
     numbers, word_sets = _number_word_sets(multiple_start[: several + 1], multiple)
     concepts = concepts[:tuples].copy()
     count = len(words.start) - 1
@@ -103,10 +103,10 @@ def _merged_graphs(rows: TupleRows, words: Words, size: I8) -> tuple[Graphs, tup
 
 @jit
 def _concept_number(members: I4, of: I4, count: int, wanted: int, state: I8, start: I8, out: I4) -> int:
-    """Return the number of a concept: that of its only word, or a new number beyond those of all words.
+    """Return the number of a concept: that of its only word, or a new number after the numbers of all words.
 
-    `state` holds how many concepts have several words, and the number of words. The words of a new concept are appended
-    to `out`, ascending.
+    `state`: number of concepts with several words, and number of words. The words of a new concept are appended to
+    `out` in ascending order.
     """
     first = at = start[state[0]]
     for m in range(count):
@@ -115,7 +115,7 @@ def _concept_number(members: I4, of: I4, count: int, wanted: int, state: I8, sta
             at += 1
     if at == first + 1:
         return int(out[first])
-    out[first:at].sort()  # sorted, so that equal sets of words are equal lists
+    out[first:at].sort()  # so equal sets of words are equal lists
     state[0] += 1
     start[state[0]] = at
     return int(state[1] + state[0] - 1)
@@ -125,7 +125,7 @@ def _concept_number(members: I4, of: I4, count: int, wanted: int, state: I8, sta
 def _fill_graphs(
     rows: TupleRows, words: Words, graph: ReferenceGraph, start: I8, concepts: I4, multiple_start: I8, multiple: I4
 ) -> tuple[int, int]:
-    """Fill the graphs of all captions; return the number of tuples and that of concepts of several words."""
+    """Fill the graphs of all captions. Returns the number of tuples, and of concepts of several words."""
     state = np.zeros(2, np.int64)
     state[1] = len(words.start) - 1
     owner_of, one, tuples = np.empty(len(graph.seen), np.int32), np.empty(1, np.int32), 0
@@ -136,7 +136,7 @@ def _fill_graphs(
         for s in range(seen):
             owner_of[s] = graph.node_of[graph.seen[s]]
         first = tuples
-        # Objects come first, so the tuple of node n is number first + n, which attributes and relations refer to.
+        # Objects come first, so attributes and relations refer to node n as tuple first + n.
         for n in range(nodes):
             concepts[tuples, 0] = _concept_number(graph.seen, owner_of, seen, n, state, multiple_start, multiple)
             tuples += 1
@@ -158,7 +158,7 @@ def _fill_graphs(
 
 
 def _number_word_sets(start: I8, words: I4) -> tuple[NDArray[np.int32], tuple[I8, I4]]:
-    """Number sets of words by first occurrence; return the number of each set, and the distinct sets as CSR rows."""
+    """Number sets of words by first occurrence. Returns the number of each set, and the distinct sets as CSR rows."""
     distinct: dict[tuple[int, ...], int] = {}
     flat = words.tolist()
     edges = start.tolist()
@@ -168,14 +168,14 @@ def _number_word_sets(start: I8, words: I4) -> tuple[NDArray[np.int32], tuple[I8
 
 
 def near_concepts(words: Words, multiple_start: I8, multiple: I4) -> tuple[I8, I4]:
-    """List, for every word, the concepts that contain it or share a synonym set with it, as CSR rows.
+    """Return, for every word, the concepts that contain it or share a synonym set with it, as CSR rows.
 
-    `multiple_start`, `multiple`: words of each concept that has more than one word, as CSR rows.
+    `multiple_start`, `multiple`: words of each concept with more than one word, as CSR rows.
     """
     count = len(words.start) - 1
     synsets = _incidence(words.start, words.synsets, 1 + int(words.synsets.max(initial=-1)))
     similar = synsets @ synsets.T + eye_array(count, dtype=np.int32, format="csr")
-    # A similar word makes every concept similar that contains it.
+    # If a word is similar, all concepts that contain it are similar.
     near = hstack([similar, similar @ _incidence(multiple_start, multiple, count).T], format="csr")
     return near.indptr.astype(np.int64), near.indices.astype(np.int32)
 

@@ -1,6 +1,6 @@
-"""Cache of parses among the fetched files, because SPICE's parser takes half an hour of a core for 25,000 captions.
+"""Cache of parses in the data folder, because SPICE's parser takes half an hour on one core for 25,000 captions.
 
-An entry belongs to a text and a version of the parser. It holds a digest of itself: SQLite notices no flipped byte.
+An entry belongs to a text and a version of the parser. It includes a digest, because SQLite does not detect bit errors.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from relabel.store.files import make_folder
 
 T = TypeVar("T")
 FILE = Path("spice/parses.sqlite3")
-"""Place of the cache in the folder of fetched files."""
+"""Path of the cache in the data folder."""
 BATCH = 200
-"""Texts that are parsed before they are kept: a killed run parses no more than these again."""
+"""Number of texts per transaction. A killed run loses the parses of at most one batch."""
 TABLE = "CREATE TABLE parses (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID"
-"""Statement by which a cache is made, and by which a file is recognised as one."""
+"""Statement that creates a cache. A file with another schema is not a cache."""
 _DIGEST = 16  # bytes
-_PATIENCE = 60.0  # seconds to wait for other processes, each of which holds the lock for milliseconds
+_PATIENCE = 60.0  # timeout in seconds for the lock; processes hold it for milliseconds
 
 
 class CachedParser:
-    """Parser that parses a text only if the cache does not hold it. Failures are not kept.
+    """Parser with a cache. Failures are not cached.
 
-    Where the file cannot be read or written, all texts are parsed.
+    If the cache cannot be read or written, all texts are parsed.
     """
 
     def __init__(self, parser: SpiceParser, path: Path, progress: Progress) -> None:
@@ -45,7 +45,7 @@ class CachedParser:
         return self._parser.version()
 
     def parse(self, texts: Sequence[str], advance: Advance = ignore_progress) -> list[Parsed]:
-        """Parse captions as `SpiceParser.parse` does; raise CheckError if the file is damaged or no cache of parses."""
+        """Parse captions as `SpiceParser.parse` does. Raises CheckError if the file is damaged or not a cache."""
         keys = [_digest(f"{self._version} {text}".encode("utf-8", "surrogatepass")) for text in texts]
         parses = self._transaction(partial(_read, keys=keys), dict[bytes, Parsed]())
         new = {key: text for key, text in zip(keys, texts, strict=True) if key not in parses}
@@ -64,26 +64,26 @@ class CachedParser:
         try:
             make_folder(self._path.parent)
             with closing(sqlite3.connect(self._path, timeout=_PATIENCE)) as connection, connection:
-                # The lock is taken first, so that of two processes one makes the table.
+                # Lock first, so that only one of several processes creates the table.
                 connection.execute("BEGIN IMMEDIATE")
                 schema = connection.execute("SELECT sql FROM sqlite_master").fetchall()
                 if not schema:
                     connection.execute(TABLE)
                 elif schema != [(TABLE,)]:
-                    raise sqlite3.DatabaseError("it holds something else")
+                    raise sqlite3.DatabaseError("unexpected schema")
                 return run(connection)
         except (OSError, sqlite3.OperationalError) as error:
-            # A folder without write permission, a full disk, or a lock that is never released.
+            # For example a missing permission, a full disk, or a lock that is not released.
             self._usable = False
-            self._progress.note(f"spice: its parses are not kept, for {self._path} cannot be used: {error}")
+            self._progress.note(f"spice: parses are not cached, because {self._path} cannot be used: {error}")
             return otherwise
         except sqlite3.DatabaseError as error:
-            todo = "Move it away and run it again: captions are then parsed anew."
-            raise CheckError(f"not a cache of SPICE's parses: {error}", where=str(self._path), todo=todo) from error
+            hint = "Delete or move it and run again; captions are then parsed again."
+            raise CheckError(f"not a cache of SPICE's parses: {error}", where=str(self._path), hint=hint) from error
 
 
 def cached_parser(runtime: Runtime) -> CachedParser:
-    """Return the parser and its cache."""
+    """Return the parser with its cache in the data folder."""
 
     def make() -> CachedParser:
         parser = SpiceParser(lambda: worker_command(runtime.data))
@@ -93,7 +93,7 @@ def cached_parser(runtime: Runtime) -> CachedParser:
 
 
 def _read(connection: sqlite3.Connection, keys: Iterable[bytes]) -> dict[bytes, Parsed]:
-    """Read the intact entries of some keys."""
+    """Read the intact entries with the given keys."""
     parses: dict[bytes, Parsed] = {}
     for key in keys:
         for (value,) in connection.execute("SELECT CAST(value AS BLOB) FROM parses WHERE key = ?", (key,)):
@@ -103,10 +103,10 @@ def _read(connection: sqlite3.Connection, keys: Iterable[bytes]) -> dict[bytes, 
 
 
 def _write(connection: sqlite3.Connection, parses: dict[bytes, Parsed]) -> None:
-    """Write the parses that did not fail."""
+    """Write all parses except failures."""
     bodies = {key: json.dumps(parse).encode() for key, parse in parses.items() if not isinstance(parse, ParseFailure)}
     rows = [(key, _digest(key + body) + body) for key, body in bodies.items()]
-    # A damaged entry is replaced; other processes write the same values.
+    # Replace damaged entries. Entries of other processes have the same values.
     connection.executemany("INSERT OR REPLACE INTO parses VALUES (?, ?)", rows)
 
 

@@ -1,7 +1,7 @@
 """SPICE's parser: its jars, its command line, and the process that parses captions one by one.
 
-The program is `worker`. A caption that ends two processes is a failed row, with the reason. pycocoevalcap contains all
-jars except CoreNLP, which users fetch themselves (GPL-3.0).
+The program is `worker`. If a caption terminates two processes, its row fails with the reason. pycocoevalcap contains
+all jars except CoreNLP (GPL-3.0); users fetch it themselves.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from relabel.store.files import input_sha256
 
 INSTALL = "pip install 'relabel-itr[spice]'"
 ATTEMPTS = 2
-"""Number of processes that may end at one caption before it is given up."""
+"""Maximum number of processes for one caption."""
 START = 600.0
-"""Seconds that a start may take; an idle machine needs a few."""
+"""Timeout of a start in seconds. An idle machine needs a few seconds."""
 PROBE = "A man rides a horse."
-"""First question to every process. If it fails, the fault is not in a caption."""
+"""First text for every process, to detect errors that do not depend on a caption."""
 PROBED = [["man", "horse", "ride"], ["horse"], ["man"]]
 """Expected answer to the probe."""
 HUGE_PAGES = "-XX:+UseTransparentHugePages"
-"""Option that saves a tenth of the time on Linux, because the grammar and the charts are read at random."""
+"""Option that saves 10% of the time on Linux, because the grammar and the charts are accessed at random."""
 HEAP = "2G"
-"""Largest heap of Java: enough for captions of up to about 150 words."""
+"""Maximum heap size of Java, sufficient for captions of up to about 150 words."""
 _SMALL_HEAP = f"A heap of {HEAP} is enough for captions of up to about 150 words: free memory, or shorten the captions."
 
 _SPICE = "spice/spice-1.0.jar"
@@ -54,10 +54,10 @@ Parsed = Tuples | ParseFailure
 
 
 class SpiceParser:
-    """Parser process that starts with the first caption and is replaced when it ends.
+    """Parser process. It starts with the first caption, and is restarted if it ends.
 
-    `command`: returns the command line of the program. `silence`: seconds that one caption may take. `start`: seconds
-    that the program may take to be ready.
+    `command`: returns the command line of the program. `silence`: timeout per caption in seconds. `start`: timeout of
+    the start in seconds.
     """
 
     def __init__(self, command: Callable[[], list[str]], silence: float = SILENCE, start: float = START) -> None:
@@ -65,15 +65,15 @@ class SpiceParser:
         self._process: LineProcess | None = None
 
     def version(self) -> str:
-        """Return the sha256 of all that the tuples of a text depend on: the jars, and the program that calls them."""
+        """Return a sha256 of everything that the tuples of a text depend on: the jars and the program."""
         depends = parser_files() | {"program": input_sha256(Path(worker.__file__))}
         return hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
 
     def parse(self, texts: Sequence[str], advance: Advance = ignore_progress) -> list[Parsed]:
         """Parse captions.
 
-        `texts`: an empty text has no tuples and is not sent to the parser. `advance`: called with the number of further
-        texts that are done. Returns list of Parsed: tuples in the parser's order, duplicates as they come.
+        `texts`: empty texts have no tuples and are not sent to the parser. `advance`: called with the number of texts
+        finished since the last call. Returns tuples in the parser's order, including duplicates.
         """
         parses = []
         for text in texts:
@@ -82,13 +82,13 @@ class SpiceParser:
         return parses
 
     def close(self) -> None:
-        """End the process; the next caption starts another."""
+        """End the process. The next caption starts a new one."""
         if self._process is not None:
             self._process.close()
         self._process = None
 
     def _parse(self, text: str) -> Parsed:
-        """Parse a caption, by another process if the first one ends at it."""
+        """Parse a caption, and retry with a new process if the process ends."""
         reason = ""
         for _ in range(ATTEMPTS):
             if self._process is None:
@@ -101,22 +101,22 @@ class SpiceParser:
         return ParseFailure(reason)
 
     def _started(self) -> LineProcess:
-        """Start a process; raise JavaError unless it parses the probe as expected."""
+        """Start a process. Raises JavaError unless it parses the probe as expected."""
         process = LineProcess(self._command())
         try:
             answer = _answer(process, PROBE, self._start)
-            # A process whose jars disagree may start and still parse wrongly.
+            # With incompatible jars, a process may start but give wrong parses.
             if answer != PROBED:
                 raise JavaError(answer.reason if isinstance(answer, ParseFailure) else f"{PROBE!r} gives {answer}")
         except JavaError as error:
             process.close()
-            todo = _SMALL_HEAP if re.search("heap|memory", error.problem, re.IGNORECASE) else "See `relabel doctor`."
-            raise JavaError(f"SPICE's parser does not work: {error.problem}", todo=todo) from error
+            hint = _SMALL_HEAP if re.search("heap|memory", error.problem, re.IGNORECASE) else "See `relabel doctor`."
+            raise JavaError(f"SPICE's parser does not work: {error.problem}", hint=hint) from error
         return process
 
 
 def _answer(process: LineProcess, text: str, silence: float) -> Parsed:
-    """Ask for the tuples of a text; raise JavaError if the process must end."""
+    """Request the tuples of a text. Raises JavaError if the process must be closed."""
     (line,) = process.ask([json.dumps(text)], silence=silence)
     try:
         reply = json.loads(line)
@@ -126,47 +126,47 @@ def _answer(process: LineProcess, text: str, silence: float) -> Parsed:
             return ParseFailure(str(reply["failed"]))
         raise JavaError(f"the heap is too small: {reply['memory']}")
     except (ValueError, TypeError, KeyError):
-        raise JavaError(f"Java said {line[:80]!r}, which is no answer") from None
+        raise JavaError(f"invalid answer from Java: {line[:80]!r}") from None
 
 
 def worker_command(data: Path, heap: str = HEAP) -> list[str]:
-    """Return the command line of the program. `data`: folder of fetched files, which may hold CoreNLP."""
+    """Return the command line of the program. `data`: folder of fetched files, to find CoreNLP."""
     if find_spec("jpype") is None:
-        raise MissingError("the parser of spice needs JPype, which is not installed", todo=f"Run `{INSTALL}`.")
+        raise MissingError("JPype is not installed; the parser of spice needs it", hint=f"Run `{INSTALL}`.")
     java = find_java()
     options = [*OPTIONS, f"-Xmx{heap}", HUGE_PAGES]
-    if int(re.split(r"\D", java_version(java))[0]) >= 22:  # without it Java warns of native code
+    if int(re.split(r"\D", java_version(java))[0]) >= 22:  # otherwise Java warns about native code
         options.append("--enable-native-access=ALL-UNNAMED")
     config = {"jvm": str(_library(java)), "options": options, "jars": [str(jar) for jar in class_path(data)]}
     return [sys.executable, "-P", worker.__file__, json.dumps(config)]
 
 
 def corenlp_jars(data: Path) -> list[Path]:
-    """Find CoreNLP's code and models: in `data/corenlp/`, pycocoevalcap's folder or the mirror."""
+    """Find CoreNLP's code and models in `data/corenlp/`, pycocoevalcap's folder or the mirror."""
     return [locate("corenlp", file.name, data) for file in load_manifest("corenlp").files]
 
 
 def class_path(data: Path) -> list[Path]:
-    """Return the jars of the parser in the order of its class path; raise as `corenlp_jars` and `find_jar` do."""
+    """Return the jars of the parser in class path order. Raises as `corenlp_jars` and `find_jar` do."""
     spice = find_jar(_SPICE)
-    beside = sorted((spice.parent / "lib").glob("*.jar"))  # may contain CoreNLP of any version
-    return [spice, *(jar for jar in beside if not jar.name.startswith("stanford-corenlp")), *corenlp_jars(data)]
+    libraries = sorted((spice.parent / "lib").glob("*.jar"))  # may include any version of CoreNLP
+    return [spice, *(jar for jar in libraries if not jar.name.startswith("stanford-corenlp")), *corenlp_jars(data)]
 
 
 def parser_files() -> dict[str, str]:
-    """Return the sha256 of every jar that a caption's tuples depend on, by role.
+    """Return the sha256 of every jar that tuples depend on, by role.
 
-    The hashes of CoreNLP are those of its dataset manifest: the files are checked when the parser starts.
+    The hashes of CoreNLP are taken from its dataset manifest; the files are verified when the parser starts.
     """
     corenlp = {file.name.removesuffix(".jar"): file.sha256 for file in load_manifest("corenlp").files}
     return {"spice": input_sha256(find_jar(_SPICE)), "scene_graphs": input_sha256(find_jar(_GRAPHS)), **corenlp}
 
 
 def _library(java: Path) -> Path:
-    """Find the library (libjvm) of a `java` command, which may be a link into the runtime."""
+    """Find the library (libjvm) of a `java` command. The command may be a link into the runtime."""
     home = java.resolve().parents[1]
     for pattern in ("lib/server/libjvm.*", "lib/*/server/libjvm.so", "jre/lib/*/server/libjvm.so"):
         for path in sorted(home.glob(pattern)):
             return path
-    todo = f"Name a runtime that has it by $RELABEL_JAVA, or get one with `{INSTALL}`."
-    raise MissingError("no Java library (libjvm) in this folder", where=str(home), todo=todo)
+    hint = f"Set $RELABEL_JAVA to a runtime that has it, or install one with `{INSTALL}`."
+    raise MissingError("no Java library (libjvm) in this folder", where=str(home), hint=hint)

@@ -1,4 +1,4 @@
-"""SPICE of any captions of an encoding: pairs, blocks, nearest captions, new texts and the arrays of a lookup."""
+"""SPICE of captions of an encoding: pairs, blocks, neighbours, new texts and lookup arrays."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from relabel.sources.spice.tuple_search import (
 from relabel.store.arrays import write_array
 from relabel.store.workdir import Work
 
-_QUERIES = 128  # queries per task of a thread
+_QUERIES = 128  # queries per chunk of a thread
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SceneGraphRelevance(Relevance):
     """SPICE of encoded captions: F1 of the caption's tuples, in 0..1.
 
-    `set` merges all references into one graph, which is SPICE; `max` and `mean` score the references one by one. If
-    the references or the caption have no tuples, relevance is 0, as in the jar.
+    Pooling `set` merges all references into one graph, as SPICE is defined; `max` and `mean` score the references
+    separately. If the references or the caption have no tuples, relevance is 0, as in the jar.
 
-    `scenes`: the encoded rows.
-    `with_text`: parses a new text; returns the encoded rows followed by it.
+    `scenes`: scenes of the encoded rows.
+    `with_text`: parses a new text, and returns the scenes of the encoded rows followed by the text.
     """
 
     scenes: Scenes
@@ -52,11 +52,11 @@ class SceneGraphRelevance(Relevance):
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        """Score P pairs with the bits of `block`; pairs of one reference set cost little more than a single pair."""
+        """Score P pairs, bit-identical to `block`. Pairs of the same set cost little more than a single pair."""
         pooling = pooling or self.pooling
         sets, mode = self.set_positions(references, pooling), self.mode(pooling)
         candidates = self.positions(captions).astype(np.int32)
-        # Sorted by their first caption, equal sets are neighbours, and the kernel merges them once.
+        # Sort by the first caption: the kernel merges consecutive equal sets once.
         order = np.argsort(sets.rows[sets.indptr[:-1]], kind="stable")
         sets, ordered = sets.take(order), candidates[order]
         scores, out = np.empty(len(candidates)), np.empty(len(candidates))
@@ -88,7 +88,7 @@ class SceneGraphRelevance(Relevance):
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:
-        """Score N captions against one new text, which is parsed first; this takes seconds."""
+        """Score N captions against one new text. Parsing takes seconds."""
         extended = replace(self, scenes=self.with_text(text))
         sets = References.single(np.array([len(self.rows)], np.int32))
         candidates, out = self.positions(captions).astype(np.int32), np.empty((1, len(captions)))
@@ -106,16 +106,16 @@ class SceneGraphRelevance(Relevance):
         return LookupArrays("scene_graphs", "int32", self.failed, write_scene_graphs(self, work))
 
     def mode(self, pooling: Pooling) -> int:
-        """Return the kernels' code of a pooling; `first` is the merge of a single reference."""
+        """Return the mode of a pooling in the kernels. `first` merges a single reference."""
         codes: dict[Pooling, int] = {"max": BEST, "mean": MEAN}
         return codes.get(pooling, MERGED)
 
     def graph(self, sets: References, mode: int, lo: int, hi: int) -> tuple[I8, ReferenceGraph]:
-        """Return the row pointers of the sets ``lo:hi``, and an empty graph that can hold any of them."""
+        """Return the row pointers of the sets ``lo:hi``, and an empty graph with enough capacity for each of them."""
         indptr = sets.indptr[lo : hi + 1]
         size = self.scenes.size[sets.rows[indptr[0] : indptr[-1]]]
         if mode == MERGED and len(size):
-            # Merging only ever joins concepts, so the sizes of the captions add up to a bound.
+            # A merge can only reduce the number of concepts, so the sum over captions is an upper bound.
             size = np.add.reduceat(size, indptr[:-1] - indptr[0], axis=0)
         words = self.scenes.captions.words
         return indptr, ReferenceGraph.of(words, self.scenes.concepts, size.max(axis=0, initial=1))
@@ -128,18 +128,16 @@ class SceneGraphRelevance(Relevance):
         return out
 
     def failed_sets(self, sets: References) -> NDArray[np.bool_]:
-        """Return the mask of the sets with a failed caption, (M,) bool."""
+        """Return a mask of the sets with a failed caption, (M,) bool."""
         return np.asarray(np.logical_or.reduceat(self.failed_mask[sets.rows], sets.indptr[:-1]))
 
 
 @dataclass(frozen=True, eq=False)
 class SceneGraphFinder(SlabFinder[TupleIndex]):
-    """Neighbours of reference sets by SPICE.
+    """Finder of the neighbours of reference sets by SPICE.
 
-    A failed row comes after all others, with score NaN. A set with a failed caption has the first candidates as its
-    neighbours, all with score NaN.
-
-    `relevance`, `search`, `pooling`, `runtime`: see SlabFinder.
+    Failed rows are sorted last, with score NaN. For a set with a failed caption, the neighbours are the first
+    candidates, with score NaN.
     """
 
     relevance: SceneGraphRelevance
@@ -153,16 +151,16 @@ class SceneGraphFinder(SlabFinder[TupleIndex]):
         def work(lo: int, hi: int) -> None:
             counts = Counts.allocate(len(slab.rows), len(self._table.concepts))
             indptr, graph = relevance.graph(sets, mode, lo, hi)
-            known, best = relevance.scenes.captions, (rows[lo:hi], scores[lo:hi])
-            search(indptr, sets.rows, mode, exclude[lo:hi], known, self._table, slab, graph, counts, *best)
+            captions, best = relevance.scenes.captions, (rows[lo:hi], scores[lo:hi])
+            search(indptr, sets.rows, mode, exclude[lo:hi], captions, self._table, slab, graph, counts, *best)
 
         run_chunks(work, len(sets), self.runtime.threads, _QUERIES, done)
 
     def fill_missing(self, sets: References, exclude: Rows, rows: Rows, scores: Scores) -> None:
-        """Fill the lists of sets with a failed caption, and lists that are too short, with scores of NaN."""
+        """Fill short lists, and the lists of sets with a failed caption, with score NaN."""
         failed = self.relevance.failed_sets(sets)
         for i in np.flatnonzero(failed | (scores < 0).any(axis=1)):
-            # Keep the neighbours that were found, unless the set itself failed.
+            # Keep the neighbours of a short list, unless the set failed.
             count = 0 if failed[i] else int((scores[i] >= 0).sum())
             rest = np.setdiff1d(self.search.candidates, self.searchable)
             rest = rest if count else self.search.candidates[: self.search.width + 1]
@@ -177,9 +175,9 @@ class SceneGraphFinder(SlabFinder[TupleIndex]):
 
     @override
     def max_slab_rows(self) -> int:
-        """Return the number of candidates per slab: memory holds the slab's index and the counts of each thread."""
+        """Return the maximum number of candidates per slab, for the index and the counts of all threads."""
         graphs, tuples = self.relevance.scenes.captions.graphs, len(self._table.concepts)
-        # Per candidate: 12 bytes per tuple while the index is built, 16 of its own, and 2 + 4 + 4 + 8 per thread.
+        # Bytes per candidate: 12 per tuple while the index is built, 16 in the index, and 2 + 4 + 4 + 8 per thread.
         each = 12 * len(graphs.concepts) / max(1, len(graphs.start) - 1) + 16 + 18 * self.runtime.threads
         left = self.runtime.memory - tuples * (8 + 4 * self.runtime.threads)
         return int(left / each)
@@ -198,9 +196,8 @@ class SceneGraphFinder(SlabFinder[TupleIndex]):
 def write_scene_graphs(relevance: SceneGraphRelevance, work: Work) -> dict[str, int]:
     """Write the arrays of the kind `scene_graphs` (see `relabel_train.lookup.spice`).
 
-    Beside the opened encoding this holds the largest of the arrays.
-
-    Returns dict of str to int: sizes for `lookup.json`: `tuples`.
+    In addition to the opened encoding, one array at a time is in memory. Returns the entry `tuples` of the sizes in
+    `lookup.json`.
     """
     scenes, rows, corpus = relevance.scenes, relevance.rows, relevance.corpus
     graphs = scenes.captions.graphs

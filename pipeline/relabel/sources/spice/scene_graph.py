@@ -1,14 +1,14 @@
-"""Scene graphs: tuples of captions, and the graph that SPICE merges them into; compiled.
+"""Scene graphs: tuples of captions, and the graph into which SPICE merges them; compiled.
 
-Anderson, Fernando, Johnson, Gould: "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016, section 3.
-Where the paper does not specify the merge, this module follows the jar:
+Anderson, Fernando, Johnson, Gould: "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016, section 3. The
+paper does not specify the merge completely. This module follows the jar:
 
-- An object becomes a node. If it shares a WordNet synonym set with existing nodes, it joins the one with the largest
-  Jaccard similarity of sets of synonym sets, and adds its sets to that node's. The jar breaks ties by the hash of an
-  object's address, so its result varies (5 of COCO's 5,000 test images have a tie). This module takes the later node.
+- An object becomes a node. If it shares a WordNet synonym set with existing nodes, it joins the node with the maximum
+  Jaccard similarity of synonym sets, and adds its sets to the node. The jar breaks ties by the hash of an object's
+  address, so its result varies (5 of COCO's 5,000 test images have a tie). This module takes the later node.
 - An attribute joins the first similar attribute of the same node. A relation joins the first similar relation between
   the same two nodes. Similar means that they share a word or a synonym set.
-- So the graph depends on the order of tuples, and is not a plain union.
+- The graph therefore depends on the order of tuples and is not a union of sets.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ U8 = NDArray[np.uint64]
 NODES, ATTRIBUTES, RELATIONS, CONCEPTS, SEEN, RELATED, LINKS, STAMP, TOUCHED = range(9)
 """Indices of the counters in `ReferenceGraph.used`."""
 LIMB = 64
-"""Bits of one word of a bit set."""
+"""Number of bits per word of a bit set."""
 
 
 class TupleRows(NamedTuple):
     """Tuples of N captions, in the parser's order.
 
     `start`: (N + 1,) int64; the tuples of caption i are ``start[i]:start[i + 1]``.
-    `words`: (T, 3) int32; (object, -1, -1), (object, attribute, -1) or (subject, object, relation), as numbers of
-        words.
+    `words`: (T, 3) int32; numbers of words: (object, -1, -1), (object, attribute, -1) or (subject, object, relation).
     """
 
     start: I8
@@ -42,11 +41,10 @@ class TupleRows(NamedTuple):
 
 
 class Words(NamedTuple):
-    """V words with their WordNet synonym sets, and the concepts of candidates that match them.
+    """V words with their WordNet synonym sets, and the matching concepts of candidates.
 
     `start`: (V + 1,) int64.
-    `synsets`: (start[-1],) int32; synonym sets of word w at ``start[w]:start[w + 1]``, numbered from 0 within the
-        corpus.
+    `synsets`: (start[-1],) int32; synonym sets of word w at ``start[w]:start[w + 1]``, numbered from 0 in the corpus.
     `near_start`: (V + 1,) int64.
     `near`: (near_start[-1],) int32; concepts that contain the word or share a synonym set with it.
     """
@@ -62,7 +60,7 @@ class Graphs(NamedTuple):
 
     `start`: (N + 1,) int64.
     `concepts`: (T, 3) int32; tuples as in `TupleRows`, but of concepts: objects first, then attributes, then relations.
-        Concept c < V is word c alone. Concepts from V on are words that were merged within one caption.
+        Concept c < V is the single word c. Concepts from V on are sets of words that were merged in a caption.
     """
 
     start: I8
@@ -70,7 +68,7 @@ class Graphs(NamedTuple):
 
 
 class Captions(NamedTuple):
-    """Captions as references, by their tuples and words, and captions as candidates, by their graphs."""
+    """Captions as references (tuples and words) and as candidates (graphs)."""
 
     rows: TupleRows
     words: Words
@@ -80,26 +78,26 @@ class Captions(NamedTuple):
 class ReferenceGraph(NamedTuple):
     """Preallocated graph of one reference set, and its marks on C concepts of candidates.
 
-    A concept of the graph is the object of a node, an attribute or a relation. It has the words that were merged, and
-    their synonym sets as a linked list. Attributes and relations together are called edges.
+    A concept of the graph is the object of a node, an attribute or a relation. It has the merged words, and their
+    synonym sets as a linked list. Attributes and relations are both called edges.
 
     `used`: (9,) int64; number of used elements of the arrays, and the last stamp. The indices are `NODES`, `ATTRIBUTES`
         and so on.
-    `limbs`: (2,) int64; number of 64-bit words of a bit set of attributes, and of one of relations.
-    `node_of`: (V,) int32; node of each word, -1 if it is in none.
+    `limbs`: (2,) int64; number of 64-bit words in a bit set of attributes, and in one of relations.
+    `node_of`: (V,) int32; node of each word, or -1.
     `seen`: words that are in a node.
     `node`: concept of each node.
-    `source`, `target`, `related`, `number`: of each edge: its nodes (the target of an attribute is -1), its concept,
-        and its number among the edges of its kind.
-    `member`, `member_of`: words of edges, and the edge of each.
-    `size`, `held`, `head`: of each concept: its number of words, its number of synonym sets, and its first link.
-    `value`, `link`: synonym set of each link, and the next link, -1 at the end.
-    `stamp`: of each synonym set: the number of the word that was last compared by it.
-    `node_bits`: (nodes, limbs[0] + 2 * limbs[1]) uint64; bit sets of each node: attributes that it owns, relations
-        whose subject it is, relations whose object it is.
-    `bits`: (C, 1 + 2 * limbs[0] + 3 * limbs[1]) uint64; parts of the graph that a concept matches: flags (1: a node, 2:
-        any part), then bit sets of owned attributes, attributes, subjects, objects and relations. Zero between graphs.
-    `touched`: (C,) int32; concepts that have bits.
+    `source`, `target`, `related`, `number`: for each edge, its nodes (the target of an attribute is -1), its concept,
+        and its number among the edges of the same kind.
+    `member`, `member_of`: words of edges, and the edge of each word.
+    `size`, `held`, `head`: for each concept, its number of words, its number of synonym sets, and its first link.
+    `value`, `link`: for each link, its synonym set, and the next link or -1.
+    `stamp`: for each synonym set, the number of the word that was last compared with it.
+    `node_bits`: (nodes, limbs[0] + 2 * limbs[1]) uint64; bit sets of each node: its attributes, the relations with this
+        node as subject, and the relations with this node as object.
+    `bits`: (C, 1 + 2 * limbs[0] + 3 * limbs[1]) uint64; matches of each concept: flags (1: a node, 2: any match), then
+        bit sets of owned attributes, attributes, subjects, objects and relations. Zero between graphs.
+    `touched`: (C,) int32; concepts with bits.
     """
 
     used: I8
@@ -124,12 +122,12 @@ class ReferenceGraph(NamedTuple):
     touched: I4
 
     @classmethod
-    def of(cls, words: Words, concepts: int, most: NDArray[np.integer]) -> ReferenceGraph:
+    def of(cls, words: Words, concepts: int, maximum: NDArray[np.integer]) -> ReferenceGraph:
         """Allocate an empty graph.
 
-        `most`: (4,) int; size of the largest graph: tuples, attributes, relations, and synonym sets of all its words.
+        `maximum`: (4,) int; maximum numbers of tuples, attributes, relations, and synonym sets of all words.
         """
-        tuples, attributes, relations, links = (int(n) for n in most)
+        tuples, attributes, relations, links = (int(n) for n in maximum)
         limbs = np.array([-(-attributes // LIMB), -(-relations // LIMB)], np.int64)
         wide, narrow = int(1 + 2 * limbs[0] + 3 * limbs[1]), int(limbs[0] + 2 * limbs[1])
         arrays = (
@@ -148,7 +146,7 @@ class ReferenceGraph(NamedTuple):
 
 @jit
 def _shared(link: int, value: I4, following: I4, stamp: I8, current: int) -> int:
-    """Count the synonym sets of a linked list that have the current stamp."""
+    """Count the synonym sets in a linked list that have the current stamp."""
     total = 0
     while link >= 0:
         total += int(stamp[value[link]] == current)
@@ -168,21 +166,21 @@ def _most_similar(
     link: I4,
     stamp: I8,
 ) -> int:
-    """Return the node with the largest Jaccard similarity to the stamped synonym sets; -1 if no node shares a set."""
-    best, most, of = -1, 0, 1
+    """Return the node with the maximum Jaccard similarity to the stamped synonym sets, or -1 if no node shares one."""
+    best, numerator, denominator = -1, 0, 1
     for n in range(nodes):
         concept = node[n]
         shared = _shared(head[concept], value, link, stamp, current)
         union = held[concept] + set_count - shared
-        # shared / union >= most / of, in integers; >= lets the later node win a tie.
-        if shared > 0 and shared * of >= most * union:
-            best, most, of = n, shared, union
+        # shared / union >= numerator / denominator in integers. With >=, the later node wins a tie.
+        if shared > 0 and shared * denominator >= numerator * union:
+            best, numerator, denominator = n, shared, union
     return best
 
 
 @jit
 def _has_word(word: int, edge: int, members: int, member: I4, member_of: I4) -> bool:
-    """Return whether an edge has a word."""
+    """Return whether an edge contains a word."""
     present = False
     for m in range(members):
         present = present or (member_of[m] == edge and member[m] == word)
@@ -191,7 +189,7 @@ def _has_word(word: int, edge: int, members: int, member: I4, member_of: I4) -> 
 
 @jit
 def merge(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) -> None:
-    """Merge the tuples of captions, one after another, into an empty graph."""
+    """Merge the tuples of captions in order into an empty graph."""
     count, head, value, link_of, stamp = (
         graph.used,
         graph.head,
@@ -200,12 +198,12 @@ def merge(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) ->
         graph.stamp,
     )
     for caption in captions:
-        # The order of tuples matters: each is compared with the graph of those before it.
+        # Each tuple is compared with the graph of the previous tuples, so the order matters.
         for t in range(rows.start[caption], rows.start[caption + 1]):
             triple = rows.words[t, 2] >= 0
             source, target = -1, -1
-            # The objects of a tuple come first, then its attribute or relation, which refers to their nodes. Words join
-            # concepts at one place of the code: with so many arrays a call costs more than the work.
+            # Objects come first, then the attribute or relation that refers to their nodes. The code that adds a word
+            # to a concept is inlined, because a call with so many arrays costs more than the work.
             for position in range(3):
                 word = rows.words[t, position]
                 if word < 0:
@@ -214,7 +212,7 @@ def merge(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) ->
                 if is_node and graph.node_of[word] >= 0:  # the word is in a node already
                     source, target = (graph.node_of[word], target) if position == 0 else (source, graph.node_of[word])
                     continue
-                # A fresh stamp marks the word's synonym sets, so an intersection is one pass over the other's list.
+                # Stamp the word's synonym sets. An intersection is then one pass over the other list.
                 count[STAMP] += 1
                 current, set_count = count[STAMP], words.start[word + 1] - words.start[word]
                 for s in range(words.start[word], words.start[word + 1]):
@@ -222,7 +220,7 @@ def merge(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) ->
                 concept = -1
                 if is_node:
                     node = -1
-                    if set_count > 0:  # a word without synonym sets is similar to itself alone
+                    if set_count > 0:  # a word without synonym sets is only similar to itself
                         node = _most_similar(
                             set_count,
                             current,
@@ -236,7 +234,7 @@ def merge(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) ->
                         )
                     graph.seen[count[SEEN]] = word
                     count[SEEN] += 1
-                    if node < 0:  # similar to no node: make a new one
+                    if node < 0:  # no similar node: create one
                         node = count[NODES]
                         graph.node[node] = count[CONCEPTS]
                         count[NODES] += 1
@@ -245,8 +243,8 @@ def merge(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) ->
                     graph.node_of[word] = node
                     source, target = (node, target) if position == 0 else (source, node)
                 else:
-                    # Join the first similar edge between the same nodes. An edge that has the word already needs no
-                    # change, unless an earlier edge is similar. An edge of this word alone wins over that one.
+                    # Join the first similar edge between the same nodes. If an edge already has the word, nothing
+                    # changes, unless an earlier edge is similar. An edge with only this word has precedence over both.
                     edge, present = -1, False
                     for e in range(count[ATTRIBUTES] + count[RELATIONS]):
                         if graph.source[e] != source or graph.target[e] != target:
@@ -256,7 +254,7 @@ def merge(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) ->
                         if has_word and graph.size[related] == 1:
                             present = True
                             break
-                        if edge >= 0 or present:  # decided, but for an edge of this word alone
+                        if edge >= 0 or present:  # decided, unless an edge with only this word follows
                             continue
                         if has_word:
                             present = True
@@ -264,7 +262,7 @@ def merge(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) ->
                             edge = e
                     if present:
                         continue
-                    if edge < 0:  # similar to no edge: make a new one
+                    if edge < 0:  # no similar edge: create one
                         kind = RELATIONS if triple else ATTRIBUTES
                         edge = count[ATTRIBUTES] + count[RELATIONS]
                         graph.source[edge], graph.target[edge] = source, target
@@ -274,7 +272,7 @@ def merge(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) ->
                         concept = graph.related[edge]
                     graph.member[count[RELATED]], graph.member_of[count[RELATED]] = word, edge
                     count[RELATED] += 1
-                # Add the word to its concept. A new node or edge gets an empty concept first.
+                # Add the word to its concept, after creating an empty concept for a new node or edge.
                 if concept < 0:
                     concept = count[CONCEPTS]
                     count[CONCEPTS] += 1
@@ -282,11 +280,11 @@ def merge(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) ->
                     graph.size[concept] = 0
                 link = head[concept]
                 while link >= 0:
-                    stamp[value[link]] = 0  # the concept has this set: unstamp it, so that it is not added twice
+                    stamp[value[link]] = 0  # the concept has this set already, so do not add it again
                     link = link_of[link]
                 for s in range(words.start[word], words.start[word + 1]):
                     if stamp[words.synsets[s]] == current:
-                        # Prepend to the concept's list. Links are taken from one pool, which `clear_graph` empties.
+                        # Prepend to the concept's list, with a link from a pool that `clear_graph` empties.
                         value[count[LINKS]] = words.synsets[s]
                         link_of[count[LINKS]] = head[concept]
                         head[concept] = count[LINKS]
@@ -298,7 +296,7 @@ def merge(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) ->
 @jit
 def clear_graph(graph: ReferenceGraph) -> None:
     """Empty a graph."""
-    # Only words that were seen have a node. The last stamp is kept: stamps only grow, so old ones never match.
+    # Only seen words have a node. The last stamp is kept, because increasing stamps never match old ones.
     for i in range(graph.used[SEEN]):
         graph.node_of[graph.seen[i]] = -1
     stamp = graph.used[STAMP]

@@ -1,8 +1,8 @@
 """F1 of candidates against reference sets, compiled.
 
-A candidate's tuple matches if it is similar to a tuple of the references in every position. `mark` gives every concept
-one bit for each attribute and relation of the reference graph that it can take part in. A match is then an AND of two
-or three 64-bit words per limb, independent of the number of synonyms.
+A candidate's tuple matches if it is similar to a tuple of the references in every position. `mark` sets a bit of every
+concept for each attribute and relation of the reference graph that the concept can be part of. A match is then an AND
+of two or three 64-bit words per limb, independent of the number of synonyms.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from relabel.sources.spice.scene_graph import (
 
 F8 = NDArray[np.float64]
 MERGED, BEST, MEAN = range(3)
-"""Combinations of references: merged into one graph, or scored one by one with the best or the mean taken."""
+"""Modes of combining references: merged into one graph, or scored separately with the maximum or the mean."""
 NODE, _TOUCHED, _ONE = np.uint64(1), np.uint64(2), np.uint64(1)
 
 
 @jit
 def mark(words: Words, graph: ReferenceGraph) -> None:
-    """Mark every concept that matches a part of the graph: fill `graph.bits` and list the concepts in `touched`."""
+    """Mark every concept that matches a part of the graph: fill `graph.bits`, and list the concepts in `touched`."""
     la, lr, bits, of_nodes = graph.limbs[0], graph.limbs[1], graph.bits, graph.node_bits
     touched, count = graph.touched, 0
-    # Per node, one bit for each attribute it owns, relation it is the subject of, and relation it is the object of.
+    # Set bits per node for its attributes, for the relations of which it is the subject, and for those it is object of.
     for n in range(graph.used[NODES]):
         for k in range(la + 2 * lr):
             of_nodes[n, k] = 0
@@ -51,14 +51,14 @@ def mark(words: Words, graph: ReferenceGraph) -> None:
         else:
             of_nodes[graph.source[e], la + limb] |= bit
             of_nodes[graph.target[e], la + lr + limb] |= bit
-    # A concept similar to a word of a node can stand for that node, so it receives the node's bits. A concept similar
-    # to several nodes can stand for any of them: their bits are combined by OR.
+    # A concept similar to a word of a node can match the node, so it gets the node's bits. The bits of several similar
+    # nodes are combined by OR.
     for i in range(graph.used[SEEN]):
         word = graph.seen[i]
         node = graph.node_of[word]
         for s in range(words.near_start[word], words.near_start[word + 1]):
             c = words.near[s]
-            if bits[c, 0] == 0:  # first mark of this concept: list it, so that clearing costs no more than marking
+            if bits[c, 0] == 0:  # first mark of this concept: list it, to clear only marked concepts
                 touched[count] = c
                 count += 1
             bits[c, 0] |= NODE | _TOUCHED
@@ -66,9 +66,8 @@ def mark(words: Words, graph: ReferenceGraph) -> None:
                 bits[c, 1 + k] |= of_nodes[node, k]
             for k in range(2 * lr):
                 bits[c, 1 + 2 * la + k] |= of_nodes[node, la + k]
-    # A concept similar to a word of an attribute or relation receives the bit of that attribute or relation. These
-    # columns are not those of the nodes: the first test of a match is on the node, the last one on the attribute or
-    # relation.
+    # A concept similar to a word of an attribute or relation gets its bit. These columns are separate from those of the
+    # nodes, because a match tests both.
     for m in range(graph.used[RELATED]):
         word, e = graph.member[m], graph.member_of[m]
         column = 1 + la if graph.target[e] < 0 else 1 + 2 * la + 2 * lr
@@ -88,16 +87,16 @@ def mark(words: Words, graph: ReferenceGraph) -> None:
 def matches(first: int, second: int, third: int, bits: U8, la: int, lr: int) -> bool:
     """Return whether a candidate's tuple of concepts (see Graphs) matches a tuple of the references.
 
-    `bits`, `la` and `lr` are the bits and limbs of the graph. They are passed alone, because passing the graph, a tuple
-    of 21 arrays, costs more than the work.
+    `bits`, `la` and `lr` are the bits and limbs of the graph. Passing the whole graph, a tuple of 21 arrays, would cost
+    more than the work.
     """
-    # Most concepts of a candidate have no bits: one load decides.
+    # Fast path: few concepts of a candidate have bits.
     if bits[first, 0] == 0:
         return False
-    if second < 0:  # an object alone
+    if second < 0:  # an object
         return bool(bits[first, 0] & NODE != 0)
-    if third < 0:  # a common bit is an attribute that `first` owns and `second` is similar to
-        for k in range(1, 1 + la):  # noqa: SIM110 - numba compiles no any(...)
+    if third < 0:  # a common bit is an attribute of `first` that is similar to `second`
+        for k in range(1, 1 + la):  # noqa: SIM110 - numba does not support any(...)
             if bits[first, k] & bits[second, k + la] != 0:
                 return True
         return False
@@ -110,10 +109,10 @@ def matches(first: int, second: int, third: int, bits: U8, la: int, lr: int) -> 
 
 @jit
 def f1(matched: int, candidate: int, reference: int) -> float:
-    """Compute F1 from the numbers of matched tuples, candidate tuples and reference tuples; 0 if nothing matches.
+    """Compute F1 from the numbers of matched tuples, candidate tuples and reference tuples; 0 without matches.
 
-    Several tuples of the candidate may match the same tuple of the references. Like the jar, this counts each of them.
-    The operations and their order are the jar's, so the bits are, too.
+    If several tuples of the candidate match the same tuple of the references, each of them counts, as in the jar. The
+    operations have the same order as in the jar, so results are bit-identical.
     """
     if matched == 0 or reference == 0:
         return 0.0
@@ -123,7 +122,7 @@ def f1(matched: int, candidate: int, reference: int) -> float:
 
 @jit
 def open_refs(refs: I4, captions: Captions, graph: ReferenceGraph) -> int:
-    """Merge references into an empty graph, mark the concepts it matches, and return its number of tuples."""
+    """Merge references into an empty graph, mark the matching concepts, and return the number of tuples."""
     merge(refs, captions.rows, captions.words, graph)
     mark(captions.words, graph)
     return int(graph.used[NODES] + graph.used[ATTRIBUTES] + graph.used[RELATIONS])
@@ -132,7 +131,7 @@ def open_refs(refs: I4, captions: Captions, graph: ReferenceGraph) -> int:
 @jit
 def close_refs(graph: ReferenceGraph) -> None:
     """Clear the marks and the graph."""
-    # `touched` lists every row with a bit, so the cost is that of marking and not the number of concepts.
+    # Only marked concepts are cleared, so the cost does not depend on the number of concepts.
     for i in range(graph.used[TOUCHED]):
         for k in range(graph.bits.shape[1]):
             graph.bits[graph.touched[i], k] = 0
@@ -153,7 +152,7 @@ def _score_set(refs: I4, mode: int, captions: Captions, candidates: I4, graph: R
             for t in range(lo, hi):
                 first, second, third = concepts[t, 0], concepts[t, 1], concepts[t, 2]
                 matched += int(matches(first, second, third, bits, la, lr))
-            if matched:  # F1 is 0 otherwise, which changes neither a sum nor a maximum
+            if matched:  # otherwise F1 is 0 and does not change a sum or a maximum
                 score = f1(matched, hi - lo, reference)
                 out[i] = max(out[i], score) if mode == BEST else out[i] + score
         close_refs(graph)
@@ -165,7 +164,7 @@ def _score_set(refs: I4, mode: int, captions: Captions, candidates: I4, graph: R
 def score_block(
     indptr: I8, sets: I4, mode: int, captions: Captions, candidates: I4, graph: ReferenceGraph, out: F8
 ) -> None:
-    """Score M reference sets, against N candidates: fill `out`, (M, N)."""
+    """Score M reference sets against N candidates: fill `out`, (M, N)."""
     for m in range(len(indptr) - 1):
         _score_set(sets[indptr[m] : indptr[m + 1]], mode, captions, candidates, graph, out[m])
 
@@ -175,7 +174,7 @@ def score_pairs(
     indptr: I8, sets: I4, mode: int, captions: Captions, candidates: I4, graph: ReferenceGraph, out: F8
 ) -> None:
     """Score reference set p against candidate ``candidates[p]``: fill `out`, (P,)."""
-    # Equal sets that follow one another are merged and marked once: that costs more than scoring a candidate.
+    # Consecutive equal sets are merged and marked once, because this costs more than scoring a candidate.
     lo = 0
     while lo < len(candidates):
         refs = sets[indptr[lo] : indptr[lo + 1]]

@@ -1,9 +1,8 @@
-"""Exact search for the k best candidates of a reference set, compiled: only tuples that match are visited.
+"""Exact search for the k best candidates of a reference set, compiled. Only matching tuples are visited.
 
-The marks of a graph (see `scoring`) select the distinct tuples of candidates that match. An inverted index gives the
-candidates that hold each of these, and counting them gives the matched tuples per candidate. F1 equals
-2 matched / (candidate + reference) up to rounding, so a candidate that cannot reach the k-th best costs one
-multiplication.
+The marks of a graph (see `scoring`) select the distinct tuples that match. An inverted index gives the candidates with
+each of these tuples, and counting them gives the number of matched tuples per candidate. F1 is equal to
+2 matched / (candidate + reference) up to rounding, so a candidate below the k-th best costs one multiplication.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from relabel.sources.spice.scene_graph import I4, I8, TOUCHED, Captions, Graphs,
 from relabel.sources.spice.scoring import BEST, F8, MEAN, MERGED, close_refs, f1, matches, open_refs
 from relabel.topk.heaps import heap_push
 
-_SLACK = 1 + 1e-9  # exceeds the relative rounding errors of F1 and of its bound
+_SLACK = 1 + 1e-9  # greater than the relative rounding errors of F1 and of its bound
 
 
 class TupleTable(NamedTuple):
     """D distinct tuples, sorted by (kind, first, second, third concept).
 
-    `number`: (T,) int32; number of each tuple of the graphs among the distinct ones.
+    `number`: (T,) int32; index of each tuple of the graphs in the distinct tuples.
     `concepts`: (D, 3) int32; see Graphs.
-    `object_of`: (C,) int32; number of the object tuple of each concept, -1 if there is none.
-    `attributes`, `relations`: (C + 1,) int64; the attribute tuples that begin with concept c are
-        ``attributes[c]:attributes[c + 1]``; relations alike.
+    `object_of`: (C,) int32; index of the object tuple of each concept, or -1.
+    `attributes`, `relations`: (C + 1,) int64; the attribute tuples that start with concept c are
+        ``attributes[c]:attributes[c + 1]``, and likewise for relations.
     """
 
     number: I4
@@ -42,10 +41,10 @@ class TupleTable(NamedTuple):
 class TupleIndex(NamedTuple):
     """Inverted index of N candidates.
 
-    `rows`: (N,) int32; corpus rows, ascending.
+    `rows`: (N,) int32; ascending corpus rows.
     `size`: (N,) int32; number of tuples of each candidate.
     `start`: (D + 1,) int64.
-    `position`: the candidates that hold tuple d are ``position[start[d]:start[d + 1]]``.
+    `position`: the candidates with tuple d are ``position[start[d]:start[d + 1]]``.
     """
 
     rows: I4
@@ -57,10 +56,10 @@ class TupleIndex(NamedTuple):
 class Counts(NamedTuple):
     """Counts of N candidates, and a list of up to D tuples.
 
-    `matched`: (N,) uint16; number of tuples that match; zero between references.
+    `matched`: (N,) uint16; number of matching tuples; zero between references.
     `met`, `ever`: (N + 1,) int32; candidates that match the current reference, and those that match any reference of
-        the set. The last element is a scratch cell.
-    `total`: (N,) float64; best score or sum of scores over references; zero between sets.
+        the set. The last element is scratch memory.
+    `total`: (N,) float64; maximum or sum of scores over references; zero between sets.
     `tuples`: (D,) int32; distinct tuples that match the current reference.
     """
 
@@ -81,13 +80,13 @@ def tuple_table(graphs: Graphs, concepts: int) -> TupleTable:
     """Number the distinct tuples of graphs."""
     first, second, third = (graphs.concepts[:, i].astype(np.int64) for i in range(3))
     kind = (second >= 0).astype(np.int64) + (third >= 0)
-    # (second, third) is first coded densely, so that the complete key fits into an int64.
+    # Encode (second, third) densely first, so that the whole key fits into an int64.
     rest, code = np.unique((second + 1) * (concepts + 1) + third + 1, return_inverse=True)
     keys, at, number = np.unique(
         (kind * concepts + first) * max(1, len(rest)) + code.reshape(-1), return_index=True, return_inverse=True
     )
     distinct = np.ascontiguousarray(graphs.concepts[at])
-    # Keys ascend by (kind, first): edges[kind * concepts + c] is where the tuples of a kind and first concept begin.
+    # Keys are sorted by (kind, first): the tuples of a kind with first concept c start at edges[kind * concepts + c].
     edges = np.searchsorted(keys // max(1, len(rest)), np.arange(3 * concepts + 1)).astype(np.int64)
     held = edges[1 : concepts + 1] > edges[:concepts]
     object_of = np.where(held, edges[:concepts], -1).astype(np.int32)
@@ -96,7 +95,7 @@ def tuple_table(graphs: Graphs, concepts: int) -> TupleTable:
 
 
 def tuple_index(graphs: Graphs, table: TupleTable, positions: I4, rows: I4) -> TupleIndex:
-    """Invert candidates, given by their ascending positions in the graphs and their corpus rows."""
+    """Build the inverted index of candidates, given by ascending positions in the graphs and their corpus rows."""
     lo = graphs.start[positions]
     size = graphs.start[positions.astype(np.int64) + 1] - lo
     start, entries = group(table.number[ranges(lo, size)], len(table.concepts))
@@ -106,16 +105,16 @@ def tuple_index(graphs: Graphs, table: TupleTable, positions: I4, rows: I4) -> T
 
 @jit
 def _matching(table: TupleTable, graph: ReferenceGraph, out: I4) -> int:
-    """List the distinct tuples that match a graph; return their number."""
+    """List the distinct tuples that match a graph, and return their number."""
     la, lr, bits, count = graph.limbs[0], graph.limbs[1], graph.bits, 0
-    # A tuple can match only if its first concept is marked, so only the tuples of marked concepts are visited.
+    # A tuple can only match if its first concept is marked.
     for i in range(graph.used[TOUCHED]):
         c = graph.touched[i]
         if table.object_of[c] >= 0 and matches(c, -1, -1, bits, la, lr):
             out[count] = table.object_of[c]
             count += 1
-        # The attribute tuples of a concept are visited only if it stands for a node with attributes, and the relation
-        # tuples only if it stands for the subject of a relation.
+        # Visit the attribute tuples of a concept only if it matches a node with attributes, and the relation tuples
+        # only if it matches the subject of a relation.
         owner, subject = np.uint64(0), np.uint64(0)
         for k in range(la):
             owner |= bits[c, 1 + k]
@@ -123,7 +122,7 @@ def _matching(table: TupleTable, graph: ReferenceGraph, out: I4) -> int:
             subject |= bits[c, 1 + 2 * la + k]
         if owner != 0:
             for t in range(table.attributes[c], table.attributes[c + 1]):
-                out[count] = t  # written always; the next one overwrites it unless the count increases
+                out[count] = t  # always written, and overwritten by the next tuple unless it matches
                 count += int(matches(c, table.concepts[t, 1], -1, bits, la, lr))
         if subject != 0:
             for t in range(table.relations[c], table.relations[c + 1]):
@@ -134,12 +133,12 @@ def _matching(table: TupleTable, graph: ReferenceGraph, out: I4) -> int:
 
 @jit
 def _count(tuples: I4, start: I8, position: I4, matched: NDArray[np.uint16], met: I4) -> int:
-    """Count the tuples that each candidate holds, and list the candidates with any; return their number."""
+    """Count the given tuples of each candidate, list the candidates with at least one, and return their number."""
     count = 0
     for t in tuples:
         for e in range(start[t], start[t + 1]):
             p = position[e]
-            met[count] = p  # a candidate is listed once: the count increases with its first tuple only
+            met[count] = p  # listed once, because the count increases only with the first tuple
             count += int(matched[p] == 0)
             matched[p] += 1
     return count
@@ -152,8 +151,7 @@ def _push_candidates(
     """Push the candidates in `met` into the heap."""
     size, rows, width = index.size, index.rows, len(s)
     for p in met:
-        # F1 = 2 matched / (size + reference) up to rounding. A candidate below the k-th best is rejected without a
-        # division.
+        # F1 = 2 matched / (size + reference) up to rounding. Compared without a division, because few candidates pass.
         if 2.0 * _SLACK * matched[p] >= s[0] * (size[p] + reference) and p != itself:
             heap_push(f1(matched[p], size[p], reference), rows[p], s, w, width)
 
@@ -174,15 +172,15 @@ def search(
 ) -> None:
     """Update the K best candidates of M reference sets with the candidates of an index.
 
-    `indptr`, `sets`: (M + 1,) int64, (indptr[-1],) int32; reference sets. `mode`: `MERGED`,
-    `BEST` or `MEAN`. `exclude`: (M,) int32; corpus row that is excluded from each set's candidates, or -1. `graph`,
-    `counts`: buffers, empty before and after. `best_rows`, `best_scores`: (M, K) int32 and float64; heaps with the
-    worst pair on top. An empty slot has score -1 and the largest int32 as its row.
+    `indptr`, `sets`: (M + 1,) int64, (indptr[-1],) int32; reference sets. `mode`: `MERGED`, `BEST` or `MEAN`.
+    `exclude`: (M,) int32; corpus row to exclude for each set, or -1. `graph`, `counts`: buffers, empty before and
+    after. `best_rows`, `best_scores`: (M, K) int32 and float64; heaps with the worst pair on top. An empty slot has
+    score -1 and the maximum int32 as its row.
     """
     matched, met, total, ever = counts.matched, counts.met, counts.total, counts.ever
     for m in range(len(indptr) - 1):
         refs, s, w = sets[indptr[m] : indptr[m + 1]], best_scores[m], best_rows[m]
-        # Position of the excluded row; past the end if the index does not hold it.
+        # Position of the excluded row, or past the end if it is not in the index.
         itself = np.searchsorted(index.rows, exclude[m])
         if itself < len(index.rows) and index.rows[itself] != exclude[m]:
             itself = len(index.rows)
@@ -190,14 +188,14 @@ def search(
         for r in range(0, len(refs), step):
             reference = open_refs(refs[r : r + step], captions, graph)
             tuples = counts.tuples[: _matching(table, graph, counts.tuples)]
-            close_refs(graph)  # the marks are no longer needed
+            close_refs(graph)
             touched = met[: _count(tuples, index.start, index.position, matched, met)]
-            if mode == MERGED:  # one graph for the set: its scores are final
+            if mode == MERGED:  # with one graph for the set, scores are final
                 _push_candidates(touched, itself, reference, matched, index, s, w)
             for p in touched:
-                if mode != MERGED:  # one graph per reference: fold its scores, and zero the counts for the next
+                if mode != MERGED:  # with one graph per reference, combine scores and reset the counts
                     score = f1(matched[p], index.size[p], reference)
-                    # A match gives a score above 0, so a total of 0 means that p is new to the set.
+                    # Scores of matches are positive, so a total of 0 means that p is new.
                     ever[held] = p
                     held += int(total[p] == 0.0)
                     total[p] = max(total[p], score) if mode == BEST else total[p] + score
@@ -209,14 +207,14 @@ def search(
             for p in ever[:held]:
                 if p != itself:
                     heap_push(total[p] / len(refs) if mode == MEAN else total[p], index.rows[p], s, w, len(s))
-        # Candidates without a match score 0: they fill the empty slots, in the order of rows. Rows ascend, so after the
-        # first rejected one all others are rejected.
+        # Fill empty slots with candidates without a match, with score 0, in ascending order of rows. After the first
+        # rejected row, all others would be rejected.
         if s[0] <= 0.0:
             for p in range(len(matched)):
                 new = matched[p] == 0 and total[p] == 0.0 and p != itself
                 if new and not heap_push(0.0, index.rows[p], s, w, len(s)):
                     break
-        # Only the counts that were changed are cleared, so a set costs nothing for the other candidates.
+        # Reset only the counts that were changed.
         for p in ever[:held]:
             matched[p] = 0
             total[p] = 0.0
@@ -226,19 +224,19 @@ def search(
 def list_matches(
     indptr: I8, sets: I4, captions: Captions, table: TupleTable, graph: ReferenceGraph
 ) -> tuple[I8, I8, I4]:
-    """List the distinct tuples of candidates that M reference sets match.
+    """List the distinct tuples of candidates that match M reference sets.
 
-    `indptr`, `sets`, `captions`, `table`, `graph`: see `search`. Returns `sizes`, `counts`, (M,) int64: the number of
-    tuples of each merged set, and of distinct tuples that match it; and these tuples, set by set, ascending within one.
+    `indptr`, `sets`, `captions`, `table`, `graph`: see `search`. Returns `sizes`, `counts`, (M,) int64: the numbers of
+    tuples of each merged set, and of distinct matching tuples; and these tuples by set, in ascending order.
     """
-    sizes, counts, found = np.empty(len(indptr) - 1, np.int64), np.empty(len(indptr) - 1, np.int64), 0
+    sizes, counts, total = np.empty(len(indptr) - 1, np.int64), np.empty(len(indptr) - 1, np.int64), 0
     buffer, out = np.empty(len(table.concepts) + 1, np.int32), np.empty(1, np.int32)
     for m in range(len(sizes)):
         sizes[m] = open_refs(sets[indptr[m] : indptr[m + 1]], captions, graph)
         counts[m] = _matching(table, graph, buffer)
         close_refs(graph)
-        if found + counts[m] > len(out):
+        if total + counts[m] > len(out):
             out = np.concatenate((out, np.empty(len(out) + counts[m], np.int32)))
-        out[found : found + counts[m]] = np.sort(buffer[: counts[m]])
-        found += counts[m]
-    return sizes, counts, out[:found].copy()
+        out[total : total + counts[m]] = np.sort(buffer[: counts[m]])
+        total += counts[m]
+    return sizes, counts, out[:total].copy()

@@ -1,17 +1,17 @@
-"""wmd: word mover's distance between captions, with any GloVe or word2vec text file; exact.
+"""Source `wmd`: exact word mover's distance between captions, with any GloVe or word2vec text file.
 
-A caption is a normalised bag of its words. The distance of two captions is the least total cost of moving the mass of
-one caption's words to the other's, where the cost is the Euclidean distance of word vectors. The definition is that of
-Kusner, Sun, Kolkin, Weinberger, "From Word Embeddings to Document Distances", ICML 2015. As in the paper, words without
-a vector and stop words are left out. Sets of captions have the set distance of Kim et al., "Deep Metric Learning Beyond
+A caption is a normalised bag of its words. The distance of two captions is the minimum total cost of moving the mass of
+one caption's words to the other's. The cost is the Euclidean distance of word vectors. The definition is by Kusner,
+Sun, Kolkin, Weinberger, "From Word Embeddings to Document Distances", ICML 2015. As in the paper, words without a
+vector and stop words are left out. Sets of captions have the set distance of Kim et al., "Deep Metric Learning Beyond
 Binary Supervision", CVPR 2019, eq. 13.
 
-Relevance is 1 - d / reach, in [0, 1] (see `WmdRelevance`, whose `distances` are not rescaled). A caption without any
-word that has a vector is infinitely far from every caption, itself included, and has relevance 0.
+Relevance is 1 - d / reach, in [0, 1] (see `WmdRelevance`; its method `distances` returns d). A caption without any word
+vector has an infinite distance to every caption, including itself, and relevance 0.
 
-The vectors of all words are part of an encoding, so opening it does not need the file of word vectors. The list of stop
-words was written for this project. It names closed word classes, spelled as PTB tokens: in lower case, with
-`'s` separate. Numbers, `no` and `not` are not in the list, because captions differ by them.
+The vectors of all words are part of an encoding, so it can be opened without the file of word vectors. The list of stop
+words was written for this project. It contains closed word classes, spelled as PTB tokens: in lower case, with `'s`
+separate. It does not contain numbers, `no` and `not`, because they change the content of a caption.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _CLASSES = {
     "adverbs of grammar": "also just only very too then here again ever even still quite rather almost already",
 }
 STOP_WORDS = frozenset(word for words in _CLASSES.values() for word in words.split())
-"""Function words of English, which are left out of bags."""
+"""English function words. They are excluded from bags of words."""
 
 
 class WmdParams(WordVectorParams):
@@ -73,8 +73,8 @@ class WmdParams(WordVectorParams):
     source: Literal["wmd"] = "wmd"
     pooling: Pooling = Field(
         "max",
-        description="Reduction of the distances of an image's references: max takes the minimum (the maximum "
-        "relevance); set is the distance of sets of the log-ratio paper.",
+        description="Pooling of the distances of an image's references: max takes the minimum distance (maximum "
+        "relevance); set is the set distance of the log-ratio paper.",
     )
     tokenizer: Tokenizer = Field("ptb", description="ptb or lower_split.")
 
@@ -97,9 +97,9 @@ class Wmd(Source[WmdParams]):
 
     @override
     def steps(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> Steps:
-        """Make the words of shards, the vectors of all words, and shards of bags.
+        """Yield the steps of the vectors of all words, and of shards of bags of words.
 
-        Columns of shards: row int32, words and counts list<int32>; words are lines of `VECTORS_FILE`, ascending.
+        Columns of shards: row int32, words and counts list<int32>. Words are ascending row numbers of `VECTORS_FILE`.
         """
         p, shards = self.params, Shards(corpus, rows, rows_per_shard)
         file = p.find_file(runtime.data)
@@ -115,12 +115,11 @@ class Wmd(Source[WmdParams]):
             wanted = [word for word in counted() if word not in STOP_WORDS]
             read = look_up(file, wanted, runtime)
             if not read.index:
-                message = f"no word of these captions has a vector: {len(wanted):,} words looked up, such as "
-                message += (
-                    ", ".join(repr(word) for word in wanted[:3]) if wanted else "none, because all are stop words"
-                )
-                todo = "Use vectors of the captions' language, spelled like the tokens (in lower case for ptb)."
-                raise CheckError(message, where=file.where, todo=todo)
+                examples = ", ".join(repr(word) for word in wanted[:3])
+                detail = f"looked up {len(wanted):,} words, such as {examples}" if wanted else "all are stop words"
+                message = f"no word of these captions has a vector: {detail}"
+                hint = "Use vectors of the captions' language, with words spelled like tokens (lower case for ptb)."
+                raise CheckError(message, where=file.where, hint=hint)
             return read
 
         def make_shard(part: range) -> pa.Table:
@@ -132,7 +131,7 @@ class Wmd(Source[WmdParams]):
                 name: pa.ListArray.from_arrays(offsets, pa.array(values.astype(np.int32)))
                 for name, values in (("words", ids), ("counts", counts))
             }
-            # One list per distinct text, which `take` repeats for its captions.
+            # One list per distinct text, repeated for its captions.
             return pa.table(lists).take(pa.array(bags.text_of)).add_column(0, "row", pa.array(row))
 
         yield vectors_step(file, vectors)
@@ -140,17 +139,17 @@ class Wmd(Source[WmdParams]):
         empty = sum(int((pc.list_value_length(c).to_numpy() == 0).sum()) for c in shards.read_column(work, "words"))
         counts, table = counted(), record_vectors(work, file, p.tokenizer)
         left_out = {word: count for word, count in counts.items() if word in STOP_WORDS}
-        kept = Counter({word: count for word, count in counts.items() if word not in left_out})
+        content = Counter({word: count for word, count in counts.items() if word not in left_out})
         work.metadata |= {
             "reach": reach_of(vectors_from_table(table)),
             "vocabulary": len(table),
             "stop_words": {"tokens": sum(left_out.values()), "words": len(left_out)},
         }
-        record_oov(work, kept, set(table["word"].to_pylist()), empty)
+        record_oov(work, content, set(table["word"].to_pylist()), empty)
 
     @override
     def open(self, encoding: Encoding) -> WmdRelevance:
-        """Open an encoding; the file of word vectors is needed only for new texts."""
+        """Open an encoding. The file of word vectors is only needed for new texts."""
         table = read_parts(encoding.folder, encoding.manifest, ["words", "counts"])
         indptr = indptr_of(pc.list_value_length(table["words"]).to_numpy())
         words, counts = (pc.list_flatten(table[name]).to_numpy() for name in ("words", "counts"))
@@ -169,7 +168,7 @@ class Wmd(Source[WmdParams]):
 class _TextEncoder:
     """Encoder of new texts (see `WmdRelevance.encode_text`).
 
-    Words that no caption has are looked up in the file of word vectors that the encoding was made with.
+    New words are looked up in the file of word vectors of the encoding.
     """
 
     params: WmdParams
@@ -178,11 +177,11 @@ class _TextEncoder:
     folder: Path
 
     def __call__(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-        """Return the numbers of a text's words, their counts, and the vectors of the words that no caption has."""
+        """Return the numbers of a text's words, their counts, and the vectors of new words."""
         counts = Counter(word for word in split_words(text, self.params.tokenizer) if word not in STOP_WORDS)
         vectors, number = np.empty((0, int(self.manifest.metadata["width"])), np.float32), self._index
         if new := sorted(counts.keys() - number.keys()):
-            # New words are numbered after those of the encoding; words without a vector are left out.
+            # New words are numbered after the words of the encoding. Words without a vector are left out.
             file = self.params.find_file(self.runtime.data, self.manifest)
             table = look_up(file, new, self.runtime)
             vectors, number = table.vectors, number | {word: len(number) + i for word, i in table.index.items()}
@@ -192,21 +191,21 @@ class _TextEncoder:
 
     @cached_property
     def _index(self) -> dict[str, int]:
-        """Number of each word of the encoding; read for the first new text."""
+        """Number of each word of the encoding, read for the first new text."""
         return _read_word_numbers(self.folder)
 
 
 def _read_word_numbers(folder: Path) -> dict[str, int]:
-    """Return the line of each word in the table of vectors."""
+    """Return the row number of each word in the table of vectors."""
     words = pq.read_table(folder / VECTORS_FILE, columns=["word"])["word"].to_pylist()
     return {word: i for i, word in enumerate(words)}
 
 
 def count_ids(indptr: NDArray[Any], words: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Count the distinct words of each text; negative words are left out.
+    """Count the distinct words of each text, ignoring negative words.
 
     `indptr`: (N + 1,) int. `words`: (indptr[-1],) int64; words of text n at ``indptr[n]:indptr[n + 1]``, with repeats.
-    Returns `indptr, words, counts`, (N + 1,), (T,) and (T,) int64: words ascending within a text.
+    Returns `indptr, words, counts`, (N + 1,), (T,) and (T,) int64, with ascending words in each text.
     """
     text = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))[words >= 0]
     base = int(words.max(initial=0)) + 1

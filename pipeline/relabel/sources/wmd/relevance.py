@@ -1,14 +1,14 @@
-"""Word mover's distance as relevance: an opened encoding, and its exact neighbours.
+"""Word mover's distance as relevance: an opened encoding and its exact neighbours.
 
-A distance is bounded from below by the relaxed word mover's distance (Kusner et al., ICML 2015, section 3): each word
-moves completely to the nearest word of the other caption. Relaxed from the candidate's side, it is a sum over the
-candidate's words of their distances to the nearest word of the reference. These distances are computed once per
-reference for all words of candidates (as in Atasu et al., IEEE Big Data 2017). Pooling and relevance are monotone, so
-the bounds of a set's captions give a bound of the set. Candidates are scored by descending bound, until no bound
-reaches the k-th best relevance.
+The relaxed word mover's distance (Kusner et al., ICML 2015, section 3) is a lower bound: each word moves completely to
+the nearest word of the other caption. Relaxed from the candidate's side, it is a sum over the candidate's words of
+their distances to the nearest word of the reference. These distances are computed once per reference for all words of
+candidates (as in Atasu et al., IEEE Big Data 2017). Pooling and relevance are monotone, so the bounds of a set's
+captions give a bound for the set. Candidates are scored by descending bound on their relevance, until the bound is
+below the k-th best relevance.
 
-Kusner's word centroid distance is not used: on COCO's test captions it exceeds the relaxed distance for one pair in a
-thousand only, and it costs more.
+Kusner's word centroid distance is not used. On COCO's test captions, it is a better bound for only 0.1% of the pairs,
+and it is slower.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from relabel.sources.relevance import Relevance
 from relabel.sources.wmd.distance import CODES, Bags, distances, pool_to_captions
 from relabel.store.workdir import Work
 
-_BATCH = 64  # least number of candidates scored at a time by a search
-_SLACK = 1.0 - 1e-12  # keeps a bound below the distance: both sum the same numbers, in different orders
+_BATCH = 64  # minimum number of candidates per batch of a search
+_SLACK = 1.0 - 1e-12  # keeps the bound below the distance despite different orders of summation
 NewText = Callable[[str], tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WmdRelevance(Relevance):
-    """Relevance 1 - d / reach of word mover's distances d, in [0, 1]; distances are pooled over references first.
+    """Relevance 1 - d / reach, in [0, 1], of word mover's distances d that are pooled over references.
 
-    `reach` is twice the length of the longest word vector, which no distance exceeds. Relevance is linear in the
-    distance, as human scores nearly are. 1 - r is the distance up to a constant factor, as losses of label distances
-    expect (the log-ratio loss is independent of the factor). `distances` returns d, in [0, inf].
+    `reach` is twice the maximum norm of a word vector, an upper bound on all distances. Relevance is linear in the
+    distance, because human scores nearly are. Losses of label distances can use 1 - r, the distance up to a constant
+    factor; the log-ratio loss does not depend on this factor. `distances` returns d, in [0, inf].
 
     `bags`: bags of the encoded rows.
     `vectors`: (V, D) float32.
-    `encode_text`: returns the words of a new text as rows of `vectors` (ascending, new words from V on), their counts,
+    `encode_text`: returns the words of a new text as ascending rows of `vectors` (new words from V on), their counts,
         and the vectors of the new words.
     """
 
@@ -61,9 +61,9 @@ class WmdRelevance(Relevance):
 
     @override
     def set_pairs(self, references: References, others: References, pooling: Pooling | None = None) -> Scores:
-        mode = pooling or self.pooling
+        pooling = pooling or self.pooling
         sizes = np.diff(references.indptr) + np.diff(others.indptr)
-        return self.relevance_of(self.distances(references, others, mode), sizes, mode)
+        return self.relevance_of(self.distances(references, others, pooling), sizes, pooling)
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:
@@ -76,14 +76,14 @@ class WmdRelevance(Relevance):
         return self.relevance_of(distances(bags, every, text_bag, others, "first", self.threads))
 
     def distances(self, references: References, others: References, pooling: Pooling | None = None) -> Scores:
-        """Compute the distances of P pairs of sets of rows, (P,) float64 in [0, inf]; symmetric.
+        """Compute the symmetric distances of P pairs of sets of rows, (P,) float64 in [0, inf].
 
-        Poolings are those of `relabel.sources.wmd.distance.distances`. The distance is infinite if all captions of a
-        set lack words with a vector. A single such caption counts as the mean of the others.
+        Poolings are described in `relabel.sources.wmd.distance.distances`. The distance is infinite if no caption of a
+        set has a word with a vector. A single caption without word vectors counts as the mean of the others.
         """
-        mode = pooling or self.pooling
-        left, right = self.set_positions(references, mode), self.set_positions(others, mode)
-        return distances(self.bags, self.wide, left, right, mode, self.threads)
+        pooling = pooling or self.pooling
+        left, right = self.set_positions(references, pooling), self.set_positions(others, pooling)
+        return distances(self.bags, self.wide, left, right, pooling, self.threads)
 
     @override
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> WmdFinder:
@@ -92,19 +92,19 @@ class WmdRelevance(Relevance):
     def relevance_of(self, distances: Scores, sizes: NDArray[np.int64] | int = 2, pooling: Pooling = "first") -> Scores:
         """Convert distances to relevance: 1 - d / reach, in [0, 1].
 
-        `distances`: (P,) float64. `sizes`: (P,) int64 or int; captions of both sets; each adds one term to the set
-        distance `set`, which is at most `reach`.
+        `distances`: (P,) float64. `sizes`: (P,) int64 or int; total number of captions of both sets. With pooling
+        `set`, each caption adds a term of at most `reach`.
         """
         return np.maximum(0.0, 1.0 - distances / (self.reach * (sizes if pooling == "set" else 1)))
 
     @cached_property
     def reach(self) -> float:
-        """Bound of the distances of words; a word of a new text may exceed it, and relevance is then cut at 0."""
+        """Upper bound on the distances of words. Words of new texts may exceed it; relevance is then 0."""
         return reach_of(self.vectors)
 
     @cached_property
     def wide(self) -> NDArray[np.float64]:
-        """Word vectors in float64: (V, D)."""
+        """Word vectors in float64, (V, D)."""
         return np.ascontiguousarray(self.vectors, np.float64)
 
 
@@ -127,7 +127,7 @@ class WmdFinder(Finder):
                 rows[i], scores[i] = self._find_one(queries.start + i)
 
         if shape[1]:
-            # The products of one query are small: further BLAS threads wait for longer than they compute.
+            # The products of one query are too small for several BLAS threads.
             with single_blas_thread():
                 run_chunks(find_some, len(queries), self.runtime.threads, 1, advance)
         else:
@@ -144,7 +144,7 @@ class WmdFinder(Finder):
         best, scores, step = np.empty(0, np.int32), np.empty(0), max(width, _BATCH)
         for start in range(0, len(order), step):
             batch = order[start : start + step]
-            # Bounds descend. Equality is kept: at equal relevance the smaller row wins.
+            # Keep candidates with an equal bound: at equal relevance, the smaller row wins.
             if len(best) == width:
                 batch = batch[bound[batch] >= scores[-1]]
             if not len(batch):
@@ -152,44 +152,44 @@ class WmdFinder(Finder):
             copies = references.take(np.zeros(len(batch), np.int64))
             rows = np.append(best, candidates[batch])
             scores = np.append(scores, self.relevance.pairs(copies, candidates[batch], self.pooling))
-            kept = np.lexsort((rows, -scores))[:width]
-            best, scores = rows[kept], scores[kept]
+            order_of_best = np.lexsort((rows, -scores))[:width]
+            best, scores = rows[order_of_best], scores[order_of_best]
         return best, scores
 
     def _bound_relevance(self, references: References) -> Scores:
-        """Bound the relevance of all candidates to a reference set from above: (C,) float64."""
+        """Return upper bounds on the relevance of all candidates to a reference set: (C,) float64."""
         relevance, weights, vectors = self.relevance, self._weights, self.relevance.wide
         bags = relevance.bags.take(relevance.positions(references.rows))
-        # A caption without words, on either side, is infinitely far.
+        # The distance to a caption without words is infinite.
         has_words = bags.totals > 0
-        least = np.full((weights.shape[0], len(references.rows)), np.inf)
+        minimum = np.full((weights.shape[0], len(references.rows)), np.inf)
         if has_words.any():
-            # Squared distances by a matrix product, whose rounding error is subtracted.
+            # Squared distances by a matrix product, minus a bound on its rounding error.
             squared = self._squared[bags.words][:, None] + self._squared - 2.0 * (vectors[bags.words] @ vectors.T)
             rounding = (vectors.shape[1] + 4) * 2.0**-52 * relevance.reach**2
-            apart = np.sqrt(np.maximum(squared - rounding, 0.0))
-            # Distance of each word to the nearest word of each reference. A plan moves each word at least that far.
-            near = np.minimum.reduceat(apart, bags.indptr[:-1][has_words])
-            least[:, has_words] = (weights @ near.T) * _SLACK
-            least[np.diff(weights.indptr) == 0] = np.inf
-        bound = np.empty(len(least))
-        pool_to_captions(least, CODES[self.pooling], bound)
+            word_distances = np.sqrt(np.maximum(squared - rounding, 0.0))
+            # Every word moves at least the distance to the nearest word of the reference.
+            near = np.minimum.reduceat(word_distances, bags.indptr[:-1][has_words])
+            minimum[:, has_words] = (weights @ near.T) * _SLACK
+            minimum[np.diff(weights.indptr) == 0] = np.inf
+        bound = np.empty(len(minimum))
+        pool_to_captions(minimum, CODES[self.pooling], bound)
         return relevance.relevance_of(bound, len(references.rows) + 1, self.pooling)
 
     @cached_property
     def _weights(self) -> csr_array:
-        """Shares of the words in each candidate's mass, (C, V)."""
+        """Relative frequencies of the words of each candidate, (C, V)."""
         bags = self.relevance.bags.take(self.relevance.positions(self.search.candidates))
         shares = bags.counts / np.repeat(bags.totals, np.diff(bags.indptr))
         return csr_array((shares, bags.words, bags.indptr), shape=(len(bags.totals), len(self.relevance.vectors)))
 
     @cached_property
     def _squared(self) -> NDArray[np.float64]:
-        """Squared lengths of the word vectors, (V,)."""
+        """Squared norms of the word vectors, (V,)."""
         return np.asarray((self.relevance.wide**2).sum(axis=1))
 
 
 def reach_of(vectors: NDArray[np.float32]) -> float:
-    """Return twice the length of the longest of (V, D) vectors, or 1 if all are zero."""
+    """Return twice the maximum norm of (V, D) vectors, or 1 if all are zero."""
     wide = vectors.astype(np.float64)
-    return 2.0 * float(np.sqrt(max((one * one).sum() for one in wide))) or 1.0
+    return 2.0 * float(np.sqrt(max((vector * vector).sum() for vector in wide))) or 1.0

@@ -1,1 +1,1 @@
-"""Word vectors: their files, and bags of words over them."""
+"""Files of word vectors, and bags of words."""

@@ -1,4 +1,4 @@
-"""Bags of words of captions, and the first step of an encoding by word vectors: the vectors of all words."""
+"""Bags of words of captions, and the first step of encodings with word vectors: the vectors of all words."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from relabel.sources.words.vectors import WordVectors, WordVectorsFile
 from relabel.store.workdir import Step, Work, table_task
 
 VECTORS_FILE = "words.parquet"
-"""File of the words that have a vector, in the order of their source file, and of their vectors."""
-_SHOWN = 20  # out-of-vocabulary words that a manifest lists
+"""File of all words of the captions that have a vector, in file order, with their vectors."""
+_SHOWN = 20  # maximum number of out-of-vocabulary words in a manifest
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +41,11 @@ class WordBags:
 
     @classmethod
     def from_texts(cls, texts: Sequence[str]) -> WordBags:
-        """Make bags of texts whose words are separated by single spaces."""
+        """Create bags of words from texts with single spaces between words."""
         encoded = pa.array(texts, pa.string()).dictionary_encode()
-        # Split each distinct text once; Arrow keeps the strings outside of Python.
+        # Split each distinct text once, with Arrow to avoid Python strings.
         lists = pc.split_pattern(encoded.dictionary, " ")
-        # Splitting an empty text gives the word ''.
+        # Drop the word "" of an empty text.
         kept = pc.not_equal(pc.list_flatten(lists), "")
         sizes = np.bincount(pc.filter(pc.list_parent_indices(lists), kept).to_numpy(), minlength=len(lists))
         flat = pc.filter(pc.list_flatten(lists), kept).dictionary_encode()
@@ -54,23 +54,23 @@ class WordBags:
         return cls(flat.dictionary.to_pylist(), indptr_of(sizes), words, indices)
 
     def counts(self) -> NDArray[np.int64]:
-        """Return the number of times each word occurs over all captions, (V,) int64."""
-        # A word counts once for every caption that shares its text.
+        """Return the number of occurrences of each word in all captions, (V,) int64."""
+        # Distinct texts are weighted by their number of captions.
         copies = np.bincount(self.text_of, minlength=len(self.indptr) - 1)
         each = np.repeat(copies, np.diff(self.indptr))
         return np.bincount(self.words, each, len(self.vocabulary)).astype(np.int64)
 
     def unit_vectors(self, vectors: NDArray[np.float64], captions: slice) -> NDArray[np.float32]:
-        """Sum the word vectors of captions and scale to length 1. The mean has the same direction.
+        """Return the normalized sum of the word vectors of each caption. The mean has the same direction.
 
-        `vectors`: (V, D) float64; vector of each word of `vocabulary`, zeros for words without one. `captions`: selects
-        n of the N captions. Returns (n, D) float32: unit vectors; zeros for a caption without any known word.
+        `vectors`: (V, D) float64; vector of each word of `vocabulary`, or zeros. `captions`: selects n of the N
+        captions. Returns (n, D) float32: unit vectors, or zeros for captions without known words.
         """
         from scipy.sparse import csr_array
 
         shape = len(self.indptr) - 1, len(self.vocabulary)
         matrix = csr_array((np.ones(len(self.words)), self.words, self.indptr), shape)
-        # Captions with the same text share one product.
+        # Captions with equal texts share a product.
         texts, back = np.unique(self.text_of[captions], return_inverse=True)
         total: Any = matrix[texts] @ vectors
         length = np.linalg.norm(total, axis=1, keepdims=True)
@@ -79,7 +79,7 @@ class WordBags:
 
 
 def count_words(shards: Shards, split: Callable[[range], WordBags]) -> Counter[str]:
-    """Count the words of all captions, in order of first occurrence; `split` returns the bags of a range of rows."""
+    """Count the words of all captions, in order of first occurrence. `split`: returns the bags of a range of rows."""
     counts: Counter[str] = Counter()
     for rows in shards.files.values():
         bags = split(rows)
@@ -88,9 +88,9 @@ def count_words(shards: Shards, split: Callable[[range], WordBags]) -> Counter[s
 
 
 def vectors_step(file: WordVectorsFile, look_up: Callable[[], WordVectors]) -> Step:
-    """Return the step that writes the vectors of all words, so that their file is read once, by one worker.
+    """Return the step that writes the vectors of all words. Their file is then read only once, by one worker.
 
-    Its rows: word (string) and vector (fixed_size_list<float32>), with facts as metadata.
+    Columns: word (string) and vector (fixed_size_list<float32>); counts are stored in the schema's metadata.
     """
 
     def make() -> pa.Table:
@@ -104,7 +104,7 @@ def vectors_step(file: WordVectorsFile, look_up: Callable[[], WordVectors]) -> S
 
 
 def record_vectors(work: Work, file: WordVectorsFile, tokenizer: str) -> pa.Table:
-    """Record the vectors in the manifest, and return their table."""
+    """Add a description of the word vectors to the manifest, and return their table."""
     table = pq.read_table(work.folder / VECTORS_FILE)
     metadata: dict[str, Any] = {name.decode(): int(value) for name, value in table.schema.metadata.items()}
     work.provenance["vectors"] = file.where
@@ -117,25 +117,23 @@ def record_vectors(work: Work, file: WordVectorsFile, tokenizer: str) -> pa.Tabl
 
 
 def vectors_of_words(index: dict[str, int], vectors: NDArray[np.float32], vocabulary: list[str]) -> NDArray[np.float64]:
-    """Return the vector of each word of a vocabulary, zeros for words without one: (V, D) float64."""
+    """Return the vector of each word of a vocabulary, or zeros: (V, D) float64."""
     out = np.zeros((len(vocabulary), vectors.shape[1]))
     rows = np.array([index.get(w, -1) for w in vocabulary], np.int64)
-    # Words without a vector keep a row of zeros.
     out[rows >= 0] = vectors[rows[rows >= 0]]
     return out
 
 
 def record_oov(work: Work, counts: Counter[str], known: set[str], zeros: int) -> None:
-    """Record words without a vector in the manifest, and warn of them.
+    """Add statistics of out-of-vocabulary words to the manifest, with warnings.
 
-    `counts`: number of times each word occurs. `known`: words with a vector. `zeros`: number of captions without any
-    known word.
+    `counts`: number of occurrences of each word. `known`: words with a vector. `zeros`: number of captions without
+    known words.
     """
     missing = {word: count for word, count in counts.items() if word not in known}
     tokens, lost = counts.total(), sum(missing.values())
     if zeros:
         work.warn(f"{plural(zeros, 'caption has', 'captions have')} no known word: relevance 0")
-    # Out-of-vocabulary tokens above 5% are worth a warning.
     if lost > 0.05 * tokens:
         work.warn(f"{lost / tokens:.1%} of the tokens have no vector")
     work.metadata |= {

@@ -62,7 +62,7 @@ def test_the_content_tells_the_container(tmp_path: Path, content: bytes, expecte
 def test_an_unclear_path_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.bin").touch()
     for path in (tmp_path, tmp_path / "a.bin"):
-        with pytest.raises(UsageError, match=r"Give the format with --format: one of coco, karpathy, json, jsonl, csv"):
+        with pytest.raises(UsageError, match=r"Set the format with --format: one of coco, karpathy, json, jsonl, csv"):
             find_files(path, None)
     with pytest.raises(MissingError, match="no such file"):
         find_files(tmp_path / "none.csv", None)

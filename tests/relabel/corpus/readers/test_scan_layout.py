@@ -43,20 +43,20 @@ def test_ids_are_those_that_the_parameter_names(
     ("ids", "kind", "size", "message"),
     [
         (None, "image", None, "test_ids.txt"),
-        (None, "position", None, "captions per image is not known"),
+        (None, "position", None, "captions per image is unknown"),
         ([1, 2, 3], "image", None, "test_ids.txt: expected 4 ids, one per caption, or one per image; found 3"),
         ([1, 1], "image", None, "test_ids.txt:1: image 1: expected 2 captions, found 4"),
         ([1, 1, 1, 2], "image", 2, "test_ids.txt:1: image 1: expected 2 captions, found 3"),
-        ([1, 2, 3, 4], "image", None, "test_ids.txt: every caption has its own id"),
+        ([1, 2, 3, 4], "image", None, "test_ids.txt: every id appears once"),
         ([1, 2, "", 4], "image", None, "test_ids.txt:3: empty id"),
-        ([1, 2, 3, 4], "caption", 3, "test_caps.txt: 4 captions are not 3 per image"),
-        (None, "position", 5, "test_caps.txt: 4 captions are not 5 per image"),
+        ([1, 2, 3, 4], "caption", 3, "test_caps.txt: 4 captions are not a multiple of 3 per image"),
+        (None, "position", 5, "test_caps.txt: 4 captions are not a multiple of 5 per image"),
     ],
 )
 def test_missing_or_mismatched_ids_are_refused(
     tmp_path: Path, ids: list[object] | None, kind: str, size: int | None, message: str
 ) -> None:
-    error = UsageError if "not known" in message else CheckError if ids or size else MissingError
+    error = UsageError if "unknown" in message else CheckError if ids or size else MissingError
     with pytest.raises(error, match=re.escape(message)):
         list(read_scan(write(tmp_path, "test", 4, ids), kind, size))
 

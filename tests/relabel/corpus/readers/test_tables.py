@@ -158,7 +158,7 @@ def test_usual_names_of_columns(present: tuple[str, ...], image: str, text: str)
         ),
         (b"image,caption\n1.jpg,x,y\n", "expected the columns image, caption (separator ','); found 3 fields"),
         (b"\nimage^caption\n1.jpg^x\n", "a.csv:3: no column of captions. There is image^caption. Name the column"),
-        (CC3M, "--columns caption,url. Name a separator other than , ; | and tab with --set ingest.delimiter=X."),
+        (CC3M, "--columns caption,url. Set a separator other than , ; | and tab with --set ingest.delimiter=X."),
     ],
 )
 def test_faulty_tables_are_refused(tmp_path: Path, content: bytes, fault: str) -> None:

@@ -74,7 +74,7 @@ def test_only_a_gate_of_glove_has_the_papers_threshold() -> None:
 
 def test_a_threshold_is_chosen_once_and_stored(gated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check the label before and after; people have scored captions of COCO only."""
-    with pytest.raises(UsageError, match="people have scored captions of coco"):
+    with pytest.raises(UsageError, match="only captions of coco have human scores"):
         gated(threshold=None)
     session = gated(threshold=0.3)
     fine = session.config.sources["fine"].model_copy(update={"threshold": None})
@@ -82,7 +82,7 @@ def test_a_threshold_is_chosen_once_and_stored(gated: Any, tmp_path: Path, monke
     session = stages.Session(config, session.runtime, tmp_path / "again")
     stages.ingestion(session).run()
     stages.build_encoding(session, "near", "all")
-    with pytest.raises(MissingError, match="no threshold was chosen"):
+    with pytest.raises(MissingError, match="the threshold of this gate has not been selected"):
         stages.encoding(session, "fine", "all").run()
     monkeypatch.setattr("relabel.sources.bert_sts.gate.human_scores", tiny.small_scores())
     source: Any = session.config.source("fine")

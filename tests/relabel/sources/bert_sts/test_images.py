@@ -94,7 +94,7 @@ def test_pairs_and_neighbours_of_images(session: Session, judge: Path, tmp_path:
 
 def test_the_bytes_of_images_decide(session: Session, tmp_path: Path) -> None:
     (tmp_path / "002.png").write_bytes((tmp_path / "003.png").read_bytes())
-    with pytest.raises(CheckError, match="not of the current parameters and inputs"):
+    with pytest.raises(CheckError, match="does not match the current parameters and inputs"):
         stages.open_label(session, "fine", "all")
     stages.build_encoding(session, "fine", "all")
     (tmp_path / "003.png").unlink()
@@ -115,5 +115,5 @@ def test_a_language_model_scores_two_texts(judge: Path) -> None:
 
 
 def test_a_model_of_texts_reads_no_images(make_cross: Any) -> None:
-    with pytest.raises(UsageError, match="reads no images"):
+    with pytest.raises(UsageError, match="does not support images"):
         PairScorer(make_cross(), BertStsParams(images="{id}.jpg"), Runtime(device="cpu"))

@@ -60,7 +60,7 @@ def test_torch_replaces_an_openvino_that_is_wrong(make_cross: Any, monkeypatch: 
     for dtype, tolerance in (("float32", 1e-5), ("bfloat16", 0.05)):
         subject = load(make_cross(), dtype=dtype)
         assert subject.backend == "torch"
-        assert "an output is off by" in subject.left_out[0]
+        assert "an output differs by" in subject.left_out[0]
         np.testing.assert_allclose(scores(subject), expected_scores(make_cross()), atol=tolerance)
 
 

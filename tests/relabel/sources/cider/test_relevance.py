@@ -177,7 +177,7 @@ def test_captions_without_words_are_counted(tmp_path: Path) -> None:
 
 def test_ptb_without_java_is_an_error_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def without_java() -> None:
-        raise MissingError("no Java", todo="use lower_split")
+        raise MissingError("no Java", hint="use lower_split")
 
     monkeypatch.setattr("relabel.core.java.find_java", without_java)
     bare = Corpus.from_captions(CAPTIONS)

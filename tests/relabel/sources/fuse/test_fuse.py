@@ -101,5 +101,5 @@ def test_a_circular_label_is_refused(small_project: Session, tmp_path: Path) -> 
     session = fuse_project(tmp_path, small_project, sources)  # type: ignore[arg-type]
     for label, way in (("a", "a -> b -> a"), ("b", "b -> a -> b"), ("c", "c -> c")):
         for verb in (lambda n: stages.encoding(session, n, "all"), lambda n: stages.build_encoding(session, n, "all")):
-            with pytest.raises(UsageError, match=f"label {label} is made of itself: {way}"):
+            with pytest.raises(UsageError, match=f"label {label} is part of itself: {way}"):
                 verb(label)

@@ -31,10 +31,13 @@ def test_answers_belong_to_their_lines(
 
 @pytest.mark.parametrize(
     ("trouble", "reason"),
-    [("if 'poison' in line: sys.exit(3)", "exit code 3"), ("if 'poison' in line: continue", "2 lines went in, 1 came")],
+    [
+        ("if 'poison' in line: sys.exit(3)", "exit code 3"),
+        ("if 'poison' in line: continue", "got 1 answers for 2 lines"),
+    ],
 )
 def test_a_program_that_fails_is_named(fake_java: Callable[[str], Path], trouble: str, reason: str) -> None:
     fake_java(PROGRAMS.format(trouble=trouble))
-    with pytest.raises(PartialError, match=f"Stemmer fails: .*{reason}") as raised:
+    with pytest.raises(PartialError, match=f"Stemmer failed: .*{reason}") as raised:
         stem(["poison", "dog"], Runtime())
     assert raised.value.exit_code == 5

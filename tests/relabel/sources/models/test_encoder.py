@@ -58,7 +58,7 @@ def test_a_model_that_openvino_cannot_run_uses_its_own_code(make_model: Any, tmp
     model = SentenceTransformer(str(prompts), device="cpu")
     model[1].include_prompt = False
     model.save(str(tmp_path / "model"))
-    assert "openvino: the model pools without the prompt" in encoder(tmp_path / "model").left_out
+    assert "openvino: the model excludes the prompt from pooling" in encoder(tmp_path / "model").left_out
     for folder in (make_model("static"), tmp_path / "model"):
         assert encoder(folder).backend == "sentence-transformers"
         assert distance(encoder(folder), folder) < 1e-6
@@ -74,7 +74,7 @@ def test_torch_replaces_an_openvino_that_is_missing_or_wrong(make_model: Any, mo
     def missing(*_: Any) -> Any:
         raise ModuleNotFoundError("No module named 'openvino'")
 
-    for instead, reason in ((wrong, "an output is off by"), (missing, "No module named 'openvino'")):
+    for instead, reason in ((wrong, "an output differs by"), (missing, "No module named 'openvino'")):
         monkeypatch.setattr(forward, "openvino_forward", instead)
         for dtype, tolerance in (("float32", 1e-6), ("bfloat16", 1e-3)):
             subject = encoder(make_model(), dtype)

@@ -64,7 +64,7 @@ def test_an_incomplete_model_is_not_found(lost: str, tmp_path: Path, requests: l
     with pytest.raises(MissingError, match="no model in this folder"):
         find_model(str(write(tmp_path / "mine", files)))
     cached(tmp_path, "acme/mini", COMMIT, files)
-    with pytest.raises(MissingError, match="the hub gives none"):
+    with pytest.raises(MissingError, match="no such model on this machine or on the hub"):
         find_model("acme/mini")
 
 

@@ -84,8 +84,8 @@ def test_a_process_that_ends_once_loses_nothing(fake: Fake, tmp_path: Path, end:
         ("os._exit(9)", "exit code 9"),
         ("print('core dumped', file=sys.stderr); os._exit(6)", "core dumped"),
         ("say({'memory': 'a sentence of 900 tokens'})", "the heap is too small: a sentence of 900 tokens"),
-        ("time.sleep(99)", "said nothing for 1 s"),
-        ("say('[1')", "no answer"),
+        ("time.sleep(99)", "timed out after 1 s"),
+        ("say('[1')", "invalid answer"),
     ],
 )
 def test_the_caption_that_ends_every_process_is_named_and_the_rest_parsed(
