@@ -13,7 +13,7 @@ from relabel.store.files import write_text
 from relabel_cli.options import COMPUTE, SharedOptions, label_option, split_option, verb
 from relabel_cli.verbs.false_negatives import DEFAULT, PROBABILITY, SPLIT
 
-RUN = "Scores of a model, images x captions of the split in corpus order (.npy)."
+RUN = "Scores of a model: images x captions of the split (.npy), a TREC run, or a label with vectors of images."
 
 
 def audit(
@@ -21,7 +21,7 @@ def audit(
     label: Annotated[list[str], label_option("to show; the first one chooses the pairs", DEFAULT)] = [],
     split: Annotated[str | None, split_option(SPLIT)] = None,
     probability: Annotated[float | None, typer.Option(metavar="<float>", min=0, max=1, help=PROBABILITY)] = None,
-    run: Annotated[Path | None, typer.Option(metavar="<file>", help=RUN)] = None,
+    run: Annotated[str | None, typer.Option(metavar="<file or label>", help=RUN)] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of queries to show.")] = 10,
     out: Annotated[Path | None, typer.Option(metavar="<file>", help="Write the false negatives (CSV).")] = None,
 ) -> None:

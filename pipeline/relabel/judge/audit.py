@@ -1,4 +1,4 @@
-"""Figures of an audit: equal captions, the growth of false negatives, and recall with corrected positives."""
+"""Figures of an audit: equal captions, growth of false negatives, and recall with corrected positives."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from relabel.core.numeric.statistics import Interval, Vector, draw_clusters, percentile_interval
 from relabel.corpus import Corpus
+from relabel.judge.runs import Run
 from relabel_train.metrics import average_precision_at_r, own_positives, positives_of, rank_positives
 from relabel_train.metrics.positives import Ints, Positives
-from relabel_train.metrics.scores import DIRECTIONS, Scores
 
 RECALL_KS = (1, 5, 10)
 SIZES = (1000, 2000, 5000)
-"""Numbers of images of the subsets that show how false negatives grow."""
+"""Sizes of the image subsets that show how false negatives grow."""
 _DRAWS = 20  # subsets of a size
 _RESAMPLES = 1000
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -26,33 +27,32 @@ Record = dict[str, Any]
 
 
 def clustered_means(values: Vector, cluster: Ints, resamples: int = _RESAMPLES, seed: int = 0) -> list[Interval]:
-    """Return a 95% bootstrap interval of the mean of each column, resampling clusters.
+    """Return a 95% bootstrap interval of the mean of each column. Clusters are resampled.
 
-    `values`: (Q, F). `cluster`: (Q,) int; any numbering.
+    `values`: (Q, F). `cluster`: (Q,) int; cluster numbers, in any numbering.
     """
     index = np.unique(cluster, return_inverse=True)[1]
     clusters = int(index.max(initial=-1)) + 1
     sums = np.stack([np.bincount(index, column, clusters) for column in (np.ones(len(values)), *values.T)], axis=1)
-    # A resample at a time, since a split may have 100,000 images.
+    # One bootstrap sample at a time, because a split may have 100,000 images.
     drawn = np.stack([counts @ sums for counts in draw_clusters(clusters, resamples, seed)])
     means = drawn[:, 1:] / drawn[:, :1]
     return [percentile_interval(column) or Interval(np.nan, np.nan) for column in means.T]
 
 
 def equal_captions(corpus: Corpus, split: str) -> tuple[list[Record], int]:
-    """Count the captions of a split that another image has, too.
+    """Count the captions of a split that another image also has.
 
-    Returns a record per split to compare with, `split` first, and the number of images of `split` that have the same
-    captions as another image of the corpus. Captions are compared as they are written, and without case, punctuation
-    and repeated spaces.
+    Captions are compared exactly, and without case, punctuation and repeated spaces. Returns one record per split to
+    compare with, starting with `split` itself, and the number of images of `split` that have the same set of captions
+    as another image of the corpus.
     """
     rows, texts = corpus.split_rows(split), corpus.texts
     others = [name for name in corpus.splits if name != split and split != "all"]
     records: list[Record] = [{"compared_with": name, "captions": len(rows)} for name in (split, *others)]
     forms = {"equal": [text.strip() for text in texts], "equal_words": [words_of(text) for text in texts]}
     for form, keys in forms.items():
-        numbers: dict[str, int] = {}
-        code = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+        code = np.asarray(pa.array(keys).dictionary_encode().indices, np.int64)
         mine = code[rows.start : rows.stop]
         for record in records:
             name = record["compared_with"]
@@ -60,9 +60,9 @@ def equal_captions(corpus: Corpus, split: str) -> tuple[list[Record], int]:
                 theirs = corpus.split_rows(name)
                 shared = np.isin(mine, code[theirs.start : theirs.stop])
             else:
-                # Of a text that two images have, the first image and the last one differ.
+                # If two images have a text, its first and its last image differ.
                 image = corpus.image[rows.start : rows.stop].astype(np.int64)
-                first, last = np.full(len(numbers), len(corpus)), np.full(len(numbers), -1)
+                first, last = (np.full(len(code), end) for end in (len(corpus), -1))
                 np.minimum.at(first, mine, image)
                 np.maximum.at(last, mine, image)
                 shared = (first != last)[mine]
@@ -78,10 +78,10 @@ def words_of(text: str) -> str:
 
 
 def growth(image: Ints, caption: Ints, owner: Ints, sizes: Sequence[int] = SIZES, seed: int = 0) -> list[Record]:
-    """Return the share of captions with a false negative in random subsets of the images, a mean over 20 subsets.
+    """Return the share of captions with a false negative in random subsets of the images, as means over 20 subsets.
 
-    `image`, `caption`: (P,) position of the image and the caption of each pair. `owner`: (N,) position of the image of
-    each caption. Sizes of all images or more are replaced by a record of all.
+    `image`, `caption`: (P,) position of the image and of the caption of each false negative. `owner`: (N,) position of
+    the image of each caption. `sizes`: numbers of images; the last record is that of all images.
     """
     generator, images, records = np.random.default_rng(seed), int(owner.max(initial=-1)) + 1, list[Record]()
     for size in [*(size for size in sizes if size < images), images]:
@@ -98,28 +98,32 @@ def growth(image: Ints, caption: Ints, owner: Ints, sizes: Sequence[int] = SIZES
 
 
 def corrected_positives(image: Ints, caption: Ints, owner: Ints) -> Positives:
-    """Return a split's own pairs and its false negatives as positives; parameters are those of `growth`."""
+    """Return the pairs of a split and its false negatives as positives. The parameters are those of `growth`."""
     i2t: dict[int, list[int]] = {}
     t2i: dict[int, list[int]] = {}
     pairs = (np.concatenate([owner, image]), np.concatenate([np.arange(len(owner)), caption]))
     for m, n in zip(*(side.tolist() for side in pairs), strict=True):
         i2t.setdefault(m, []).append(n)
         t2i.setdefault(n, []).append(m)
-    # `own_positives` has its queries in this order.
+    # Queries are in the order of `own_positives`.
     return positives_of(dict(sorted(i2t.items())), t2i, range(len(i2t)), range(len(owner)))
 
 
 def compare_positives(
-    scores: Scores, corrected: Positives, owner: Ints, threads: int | None = None
-) -> tuple[list[Record], list[Record]]:
-    """Return figures with usual and with corrected positives, and the ranks of each query.
+    run: Run, corrected: Positives, owner: Ints, threads: int | None = None
+) -> tuple[list[Record], list[Record], list[str]]:
+    """Return figures with usual and with corrected positives, the ranks of queries, and notes.
 
-    R@K and mAP@R are percents with 95% intervals over images. Ranks count from 1 and are those of a query's best
-    positive; the queries with the largest difference are first.
+    R@K and mAP@R are percentages with 95% intervals over images. A figure that reads more candidates of a query than
+    the run has is left out, and a note names it. Ranks count from 1 and are those of a query's best positive, or None
+    if the run does not list it. Only queries with a difference are returned, with the largest difference first.
+
+    `owner`: (N,) position of the image of each caption that has scores.
     """
-    usual = own_positives(owner, scores.shape[0])
-    figures, queries = list[Record](), list[Record]()
-    for direction in DIRECTIONS:
+    scores, usual = run.scores, own_positives(owner, run.scores.shape[0])
+    figures, queries, notes = list[Record](), list[Record](), list[str]()
+    differences = list[int]()
+    for direction, candidates in run.candidates.items():
         columns, best = [], []
         for positives in (usual, corrected):
             side = positives.i2t if direction == "i2t" else positives.t2i
@@ -127,15 +131,25 @@ def compare_positives(
             columns += [*(ranks < k for k in RECALL_KS), average_precision_at_r(hits, side.total)]
             best.append(ranks + 1)
         values = 100 * np.stack(columns, axis=1).astype(np.float64)
-        query = side.queries
+        query, size = side.queries, candidates[side.queries]
         ends = clustered_means(values, query if direction == "i2t" else owner[query])
         cells = list(zip(values.mean(axis=0).round(2).tolist(), ends, strict=True))
-        names = [*(f"R@{k}" for k in RECALL_KS), "mAP@R"]
-        for name, first, second in zip(names, cells, cells[len(names) :], strict=False):
+        needs = {f"R@{k}": np.full(len(side), k) for k in RECALL_KS} | {"mAP@R": side.total}
+        for (name, need), *both in zip(needs.items(), cells, cells[len(needs) :], strict=False):
+            if short := np.count_nonzero(size < np.minimum(need, scores.shape[direction == "i2t"])):
+                reads = f"up to {need.max():,} candidates of a query, and {short:,} queries have fewer"
+                notes.append(f"{direction} {name} is left out: it reads {reads}")
+                continue
             record: Record = {"direction": direction, "figure": name}
-            for kind, (mean, interval) in (("usual", first), ("corrected", second)):
+            for kind, (mean, interval) in zip(("usual", "corrected"), both, strict=True):
                 record |= {kind: mean, f"{kind}_interval": [round(end, 2) for end in interval]}
             figures.append(record)
-        ranked = zip(query.tolist(), *(ranks.tolist() for ranks in best), strict=True)
-        queries += [{"direction": direction, "query": q, "rank": a, "corrected_rank": b} for q, a, b in ranked if a > b]
-    return figures, sorted(queries, key=lambda query: query["corrected_rank"] - query["rank"])
+        # A positive that is not listed is somewhere after the last candidate.
+        first, second = (np.minimum(each, size + 1) for each in best)
+        for i in np.flatnonzero(first > second).tolist():
+            rank, other = int(first[i]), int(second[i])
+            shown = rank if rank <= size[i] else None
+            queries.append({"direction": direction, "query": int(query[i]), "rank": shown, "corrected_rank": other})
+            differences.append(rank - other)
+    order = np.argsort(-np.array(differences, np.int64), kind="stable")
+    return figures, [queries[i] for i in order.tolist()], notes

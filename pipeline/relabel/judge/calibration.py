@@ -1,12 +1,12 @@
-"""Calibration: the human score that people give to pairs of a relevance, as monotone functions of relevance.
+"""Calibration: the expected human score, and the probability of a high one, as monotone functions of relevance.
 
-The pairs are CxC's SITS pairs of a caption and another image. Each function is fitted by centred isotonic regression
-(Oron and Flournoy, Statistics in Biopharmaceutical Research 9(3), 2017): isotonic regression by the pool adjacent
-violators algorithm, then linear interpolation between the centres of its blocks. The regression is one of the means of
-groups of at least `GROUP` pairs: the highest group of fewer pairs states more than other pairs hold.
+The functions are fitted to CxC's SITS pairs of a caption and another image by centred isotonic regression (Oron and
+Flournoy, Statistics in Biopharmaceutical Research 9(3), 2017): the pool adjacent violators algorithm, then linear
+interpolation between the centres of its blocks. The regression uses the means of groups of at least `GROUP` pairs.
+Smaller groups at the top overfit: they state higher probabilities than new pairs have.
 
-Pairs of an image and its own caption have no part in the fit. The caption is among the references there, and people
-score 99% of these pairs 4 or more.
+Pairs of an image and its own caption are not used. The caption is one of the references, and 99% of these pairs have a
+human score of 4 or more.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from relabel_train.files import read_value
 from relabel_train.scoring.calibration import CalibrationCurve
 
 GROUP = 100
-"""Minimum number of pairs of a group. With 20, CIDEr's pairs of a stated 87% had 76% in CxC test; with 100, of a stated
-81% had 80%."""
+"""Minimum number of pairs of a group. On CxC test, the highest group of CIDEr stated 87% and had 76% with a minimum of
+20; with 100, it states 81% and has 80%."""
 RIGHT = 4
-"""Human score, of 5, from which a caption describes an image."""
+"""Minimum human score, of 5, at which a caption counts as a description of an image."""
 STATED = 0.8
-"""Probability that defines a match, as in `false-negatives`."""
+"""Default minimum probability of a match, as in `false-negatives`."""
 _FILE = "calibration.json"
 _BINS = 15
 _FITTED = (
@@ -47,9 +47,9 @@ Ends = tuple[tuple[float, ...], tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Calibration:
-    """Curve of a label, with 95% intervals and the size of its sample.
+    """Curve of a label, with 95% intervals and the sample size.
 
-    `expected`, `probability`: lower and upper ends at each knot of the curve, by a bootstrap over images.
+    `expected`, `probability`: lower and upper bounds at each knot of the curve, by a bootstrap over images.
     `pairs`, `images`: numbers of judged pairs and of their images.
     """
 
@@ -62,16 +62,18 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Reliability:
-    """Agreement of stated probabilities with judged pairs.
+    """Agreement of the probabilities that a curve states with judged pairs.
 
-    `error`: expected calibration error of the probability, 0..1: the mean distance between the stated and the actual
-        share over groups of pairs, weighted by their sizes. `score_error`: the same of the expected score, 0..5.
-    `stated`, `actual`, `sizes`: of each group, the mean stated probability, the share of pairs scored `RIGHT` or more,
-        and the number of pairs.
-    `above`: number of pairs with a stated probability of `STATED` or more, its mean, and the actual share; shares are
-        None without such pairs.
+    `error`: expected calibration error of the probability, 0..1: the mean absolute difference between the stated
+        probability and the actual share over groups of pairs, weighted by size. `score_error`: the same for the
+        expected score, 0..5.
+    `stated`, `actual`, `sizes`: mean stated probability, share of pairs with a score of `RIGHT` or more, and number of
+        pairs of each group.
+    `above`: number of pairs with a stated probability of `STATED` or more, the mean of these probabilities, and the
+        actual share. Both are None if there are no such pairs.
     """
 
+    curve: CalibrationCurve
     error: float
     score_error: float
     stated: Sequence[float]
@@ -81,9 +83,9 @@ class Reliability:
 
 
 def calibrate(pairs: ScoredPairs, resamples: int = 1000, seed: int = 0) -> Calibration | None:
-    """Fit a curve to the judged pairs of a caption and an image; None if fewer than `GROUP` pairs have a score.
+    """Fit a curve to judged pairs of a caption and an image; None if fewer than `GROUP` pairs have a relevance.
 
-    `pairs`: of the task "sits". `resamples`: of the bootstrap; 0 for intervals that are the curve itself.
+    `pairs`: pairs of the task "sits". `resamples`: bootstrap samples; with 0, the intervals equal the curve.
     """
     own, chosen = pairs.method != NON_GT, (pairs.method == NON_GT) & pairs.scored
     relevance, human, cluster = pairs.relevance[chosen], pairs.human.score[chosen], pairs.cluster[chosen]
@@ -92,7 +94,7 @@ def calibrate(pairs: ScoredPairs, resamples: int = 1000, seed: int = 0) -> Calib
     facts = pairs.human.score[own]
     own_values = (round(float(facts.mean()), 4), round(float((facts >= RIGHT).mean()), 4))
     group, (images, image) = group_pairs(relevance), np.unique(cluster, return_inverse=True)
-    # Sums per image and group are all that a resample needs.
+    # A bootstrap sample only needs the sums per image and group.
     shape = (len(images), int(group.max()) + 1)
     cell = image * shape[1] + group
     n, s, p = (
@@ -101,7 +103,7 @@ def calibrate(pairs: ScoredPairs, resamples: int = 1000, seed: int = 0) -> Calib
     )
     centre = np.bincount(group, relevance) / n.sum(0)
     fitted = [fit_monotone(centre, sums.sum(0) / n.sum(0), n.sum(0)) for sums in (s, p)]
-    # Knots of both functions: each of them is linear between all of these.
+    # Both functions are linear between the union of their knots.
     knots = np.unique(np.concatenate([x for x, _ in fitted]).round(6))
     draws = cluster_counts(len(images), resamples, seed) if resamples else np.ones((1, len(images)))
     counts = draws @ n
@@ -116,9 +118,9 @@ def calibrate(pairs: ScoredPairs, resamples: int = 1000, seed: int = 0) -> Calib
 
 
 def group_pairs(relevance: Vector, size: int = GROUP) -> NDArray[np.int64]:
-    """Return the group of each pair, by ascending relevance: (P,) int64.
+    """Return the group number of each pair, by ascending relevance: (P,) int64.
 
-    Pairs of equal relevance share a group. Each group has at least `size` pairs, unless there are fewer.
+    Pairs of equal relevance share a group. Each group has at least `size` pairs, unless there are fewer in total.
     """
     _, index, count = np.unique(relevance, return_inverse=True, return_counts=True)
     group, last, pairs = np.empty(len(count), np.int64), 0, 0
@@ -127,14 +129,14 @@ def group_pairs(relevance: Vector, size: int = GROUP) -> NDArray[np.int64]:
         pairs += n
         if pairs >= size:
             last, pairs = last + 1, 0
-    # The pairs that remain at the end join the group before them.
+    # Pairs left over at the end join the previous group.
     return np.minimum(group, max(last - 1, 0))[index] if pairs else group[index]
 
 
 def fit_monotone(x: Vector, y: Vector, weight: Vector) -> tuple[Vector, Vector]:
-    """Return the centres of the blocks of an isotonic regression, and their values, both ascending.
+    """Return the centres and the values of the blocks of an isotonic regression, both ascending.
 
-    `x`: ascending. `y`, `weight`: values at x and their weights, above 0.
+    `x`: ascending. `y`, `weight`: values at `x`, and their positive weights.
     """
     from scipy.optimize import isotonic_regression
 
@@ -145,7 +147,7 @@ def fit_monotone(x: Vector, y: Vector, weight: Vector) -> tuple[Vector, Vector]:
 
 
 def reliability(curve: CalibrationCurve, pairs: ScoredPairs) -> Reliability | None:
-    """Compare a curve with judged pairs of two images; None if no such pair has a score."""
+    """Compare a curve with judged pairs of a caption and another image; None if no such pair has a relevance."""
     chosen = (pairs.method == NON_GT) & pairs.scored
     if not chosen.any():
         return None
@@ -157,6 +159,7 @@ def reliability(curve: CalibrationCurve, pairs: ScoredPairs) -> Reliability | No
     above = stated >= STATED
     shares = (float(stated[above].mean()), float(right[above].mean())) if above.any() else (None, None)
     return Reliability(
+        curve,
         calibration_error(groups.relevance, groups.mean, groups.n),
         calibration_error(scores.relevance, scores.mean, scores.n),
         groups.relevance.tolist(),
@@ -166,24 +169,22 @@ def reliability(curve: CalibrationCurve, pairs: ScoredPairs) -> Reliability | No
     )
 
 
-def calibration_report(found: Mapping[str, tuple[CalibrationCurve, ScoredPairs]]) -> Report:
+def calibration_report(found: Mapping[str, Reliability], split: str) -> Report:
     """Report the thresholds of labels, and the agreement of their curves with judged pairs; empty without labels.
 
-    `found`: by label, its curve and its SITS pairs of one split, which the curve was fitted to if it is val.
+    `found`: reliability by label, on the SITS pairs of `split`.
     """
-    rows, points, title = [], [], ""
-    for label, (curve, pairs) in found.items():
-        if (checked := reliability(curve, pairs)) is None:
-            continue
-        reached = ("never" if (t := curve.threshold(p)) is None else f"{t:.3f}" for p in (0.5, STATED))
+    rows, points = [], []
+    for label, checked in found.items():
+        reached = (_threshold(checked.curve, p) for p in (0.5, STATED))
         above, *shares = checked.above
         cells = ("" if share is None else f"{share:.1%}" for share in shares)
         rows.append((label, *reached, f"{100 * checked.error:.1f}", f"{above:,}", *cells))
         groups = zip(checked.stated, checked.actual, checked.sizes, strict=True)
         points += [{"label": label, "stated": round(s, 4), "actual": round(a, 4), "n": n} for s, a, n in groups]
-        title = f"CxC {pairs.human.split}, calibration: P, the probability of a human score of {RIGHT} or more"
     if not rows:
         return Report()
+    title = f"CxC {split}, calibration: P, the probability of a human score of {RIGHT} or more"
     header = ("label", "0.5 from", f"{STATED} from", "ECE", f"pairs of P >= {STATED}", "stated", "actual")
     notes = (
         _FITTED,
@@ -192,13 +193,18 @@ def calibration_report(found: Mapping[str, tuple[CalibrationCurve, ScoredPairs]]
     return Report((Table(title, header, tuple(rows), notes),), (), {"cxc.reliability.csv": csv_text(points)})
 
 
+def _threshold(curve: CalibrationCurve, probability: float) -> str:
+    found = curve.threshold(probability)
+    return "never" if found is None else f"{found:.3f}" if np.isfinite(found) else "any"
+
+
 def calibration_error(stated: Vector, actual: Vector, n: NDArray[np.int64]) -> float:
-    """Return the mean distance between stated and actual values of groups of `n` pairs."""
+    """Return the mean absolute difference between stated and actual values, weighted by the group sizes `n`."""
     return float(np.abs(stated - actual) @ n / n.sum())
 
 
 def _resampled(centre: Vector, sums: Vector, count: Vector, knots: Vector) -> Vector:
-    """Return the function of a resample at knots. Groups without a pair in it have no part."""
+    """Return the function of a bootstrap sample at `knots`. Groups without a pair in the sample are ignored."""
     drawn = count > 0
     return np.interp(knots, *fit_monotone(centre[drawn], sums[drawn] / count[drawn], count[drawn]))
 
@@ -220,5 +226,5 @@ def read_calibration(folder: Path) -> Calibration | None:
 
 
 def calibration_of(value: object) -> Calibration:
-    """Return the calibration that a value of JSON describes."""
+    """Return the calibration in a JSON value."""
     return read_value(Calibration, value)  # type: ignore[no-any-return]

@@ -1,7 +1,8 @@
 """Pictures of judgements.
 
-`draw` plots relevance against human score in one panel per label, above bars of the agreement of all labels.
-`draw_summary` plots all labels on all evaluation sets: one panel of bars per set, and one for speed.
+`draw` plots relevance against human score in one panel per label, bars of the agreement of all labels, and the
+reliability of calibrated probabilities. `draw_summary` plots all labels on all evaluation sets: one panel of bars per
+set, and one for speed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from relabel.core.numeric.statistics import round_relative
 from relabel.datasets.cxc import Task
 from relabel.datasets.evaluation_sets import ALL
+from relabel.judge.calibration import STATED, Reliability
 from relabel.judge.cxc_figures import NON_GT, OWN, PairScores, bin_pairs, subsets
 from relabel.judge.figures import Estimate
 from relabel.judge.report import Record
@@ -35,6 +37,9 @@ GT, OTHER, ALL_PAIRS, INK, PALE = "#D55E00", "#0072B2", "#8C8C8C", "#262626", "#
 _TASK: Task = "sits"
 _COLUMNS = 3
 _ACROSS = 4  # panels per row in the picture of all sets
+_DIAGRAMS = 5  # reliability diagrams per row
+_SHARES = (0, 0.5, 1)
+_Z = 1.96  # normal quantile of 95% intervals
 _TITLES: dict[Task, str] = {"sits": "Caption and image", "sts": "Caption and caption", "sis": "Image and image"}
 _DIAMOND: dict[str, Any] = {"color": "white", "mec": INK, "marker": "D", "ls": "", "markersize": 4.5}
 STYLE: dict[str, Any] = {
@@ -52,21 +57,29 @@ STYLE: dict[str, Any] = {
 }
 
 
-def draw(labels: Sequence[PairScores], records: Sequence[Record], path: Path) -> None:
+def draw(
+    labels: Sequence[PairScores], records: Sequence[Record], checked: Mapping[str, Reliability], path: Path
+) -> None:
     """Draw judged labels as PNG.
 
     Panels show caption-image pairs (SITS) in hexagons, vermilion for GT and blue for non-GT; darker means more pairs.
     The line is the mean human score of non-GT pairs in 20 bins of equal size, with a band of one standard deviation.
     Bars show Pearson's r of each task with 95% intervals, and diamonds show the figures of papers.
 
-    `records`: records of `cxc_report` for the same labels. `path`: output file, written atomically.
+    The last row compares stated probabilities of a human score of 4 or more with the share of such pairs.
+
+    `records`: records of `cxc_report` for the same labels. `checked`: reliability of the labels with a curve. `path`:
+    output file, written atomically.
     """
     shown = [scored for scored in labels if _TASK in scored.tasks]
     names = list(dict.fromkeys(record["label"] for record in records))
     panels, bars = 3.1 * math.ceil(len(shown) / _COLUMNS) + 0.6, 0.55 * len(names) + 1.5
+    diagrams = 2.5 * math.ceil(len(checked) / _DIAGRAMS) + 0.9 if checked else 0.0
+    heights = [height for height in (panels, bars, diagrams) if height]
     title = f"How labels agree with people: Crisscrossed Captions, {labels[0].split} split"
-    with _picture(path, title, (11.5, panels + bars + 0.6), (0.1, None)) as figure:
-        upper, lower = np.ravel(figure.subfigures(2, 1, height_ratios=[panels, bars], squeeze=False)).tolist()
+    with _picture(path, title, (11.5, sum(heights) + 0.6), (0.1, None)) as figure:
+        rows = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)
+        upper, lower, *last = np.ravel(rows).tolist()
         titles = {ALL: "all", NON_GT: "non-GT"}
         _panels(upper, shown, [Column.of(records, _TASK, name, "pearson", title) for name, title in titles.items()])
         tasks = [task for task in _TITLES if any(record["task"] == task for record in records)]
@@ -77,6 +90,8 @@ def draw(labels: Sequence[PairScores], records: Sequence[Record], path: Path) ->
             {"all pairs": ALL_PAIRS, "GT: pairs of one image": GT, "non-GT: pairs of two images": OTHER},
             [{"color": INK, "lw": 1.2, "label": "95% interval"}, {**_DIAMOND, "label": "as a paper reports it"}],
         )
+        if checked:
+            draw_diagrams(last[0], checked)
 
 
 @contextmanager
@@ -165,6 +180,37 @@ def _panel(axes: Axes, scored: PairScores) -> None:
     axes.set_yticks(range(6))
     if len(levels) <= 10:
         axes.set_xticks(levels)
+
+
+def draw_diagrams(figure: SubFigure, checked: Mapping[str, Reliability]) -> None:
+    """Draw a reliability diagram per label: stated probabilities and actual shares, with 95% intervals."""
+    grid = figure.subplots(math.ceil(len(checked) / _DIAGRAMS), _DIAGRAMS, squeeze=False, sharex=True, sharey=True)
+    for axes, (label, found) in zip(grid.ravel(), checked.items(), strict=False):
+        axes.plot([0, 1], [0, 1], color=ALL_PAIRS, lw=1, ls=":")
+        axes.plot(found.stated, found.actual, color=OTHER, marker="o", markersize=3, lw=1)
+        groups = [*zip(found.sizes, found.stated, found.actual, strict=True), found.above]
+        n, stated, actual = np.array(groups[: None if found.above[0] else -1], np.float64).T
+        if found.above[0]:
+            axes.plot(stated[-1], actual[-1], **_DIAMOND)
+        # Wilson's interval; a normal one has no width if no pair of a group is right.
+        centre, scale = actual + _Z**2 / 2 / n, 1 + _Z**2 / n
+        width = _Z * np.sqrt(actual * (1 - actual) / n + (_Z / 2 / n) ** 2)
+        axes.vlines(stated, (centre - width) / scale, (centre + width) / scale, color=INK, lw=1.2)
+        axes.set_title(label)
+        axes.text(0.03, 0.93, f"ECE {100 * found.error:.1f}")
+        axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal", xticks=_SHARES, yticks=_SHARES)
+        axes.set_xlabel("stated probability")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("actual share")
+    for axes in grid.ravel()[len(checked) :]:
+        axes.set_visible(False)
+    title = "Calibration: non-GT pairs with a human score of 4 or more"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12, weight="bold")
+    points = {"color": OTHER, "marker": "o", "markersize": 3, "lw": 1, "label": "15 groups of pairs"}
+    interval = {"color": INK, "lw": 1.2, "label": "95% interval"}
+    above = {**_DIAMOND, "label": f"pairs with a stated probability of {STATED} or more"}
+    perfect = {"color": ALL_PAIRS, "lw": 1, "ls": ":", "label": "perfect calibration"}
+    _legend(figure, {}, [points, interval, above, perfect])
 
 
 def _r(estimate: Estimate) -> str:

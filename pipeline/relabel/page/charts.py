@@ -16,6 +16,7 @@ from relabel.core.numeric.statistics import pearson, round_relative
 from relabel.core.types import Scores
 from relabel.datasets.cxc import SIDES, Task
 from relabel.datasets.evaluation_sets import ALL
+from relabel.judge.calibration import Reliability
 from relabel.judge.cxc_figures import NON_GT, OWN, PairScores, bin_pairs
 from relabel.judge.report import Record
 from relabel.page.captions import PageCaptions, positions_in
@@ -126,6 +127,16 @@ def scatter(pairs: ChartPairs, label: str, colour: str) -> Figure:
     bins = bin_pairs(x[~pairs.one_image], y[~pairs.one_image])
     data.append(_trace("lines", bins.relevance, bins.mean, line={"color": "var(--ink)"}, hoverinfo="skip"))
     return {"data": data, "x": "relevance", "y": "human score (0 to 5)", "options": {"range": [-0.2, 5.2], "dtick": 1}}
+
+
+def diagram(found: Reliability, colour: str) -> Figure:
+    """Draw the probabilities that a curve states against the actual shares, with the diagonal."""
+    dotted = {"color": "var(--muted)", "dash": "dot"}
+    data = [_trace("lines", np.arange(2.0), np.arange(2.0), line=dotted, hoverinfo="skip")]
+    hover = "stated %{x:.1%}, actual %{y:.1%} of %{customdata:,} pairs<extra></extra>"
+    more = {"line": {"color": colour}, "customdata": found.sizes, "hovertemplate": hover}
+    data.append(_trace("lines+markers", np.round(found.stated, 4), np.round(found.actual, 4), **more))
+    return {"data": data, "x": "stated probability", "y": "actual share", "options": {"range": [-0.03, 1.03]}}
 
 
 def matrix(rho: Sequence[Sequence[float | None]], names: Sequence[str]) -> Figure:

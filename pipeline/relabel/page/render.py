@@ -22,10 +22,11 @@ from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
 from relabel.core.tables import Table
 from relabel.export.base import ArtefactRef
+from relabel.judge.calibration import Reliability
 from relabel.judge.cxc_figures import PairScores
 from relabel.judge.report import Report
 from relabel.page.captions import Nearest, PageCaptions, draw_scores, read_table, rerank, search
-from relabel.page.charts import TASKS, ChartPairs, distribution, headline
+from relabel.page.charts import TASKS, ChartPairs, diagram, distribution, headline
 from relabel.page.images import Images
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
@@ -52,6 +53,7 @@ def make_page(
     labels: Mapping[str, OpenLabel],
     scores: Sequence[PairScores],
     report: Report,
+    checked: Mapping[str, Reliability],
     false_negatives: Table | None,
     warnings: Sequence[str],
     images: Images | None,
@@ -61,6 +63,7 @@ def make_page(
     """Return the HTML of the page. The result is deterministic.
 
     `labels`: labels by name, in the order of the page. `scores`, `report`: their judgements, or empty.
+    `checked`: reliability of their curves.
     `false_negatives`: table of false negatives, if known. `images`: URLs of the images, if available.
     `work`: work folder for searches.
     """
@@ -83,6 +86,7 @@ def make_page(
         "ids": [corpus.caption_ids[row] for row in captions.rows],
         "starts": captions.starts,
         "headline": {"": headline(report.records, colours)} if judged else {},
+        "reliability": {name: diagram(one, colours[name]) for name, one in checked.items()},
         "judged": {pairs.task: pairs.data(colours) for pairs in judged if len(pairs.human)},
         "distributions": {name: figure for name, figure in figures.items() if figure["data"]},
         "searched": {name: result._asdict() for name, result in nearest.items()},
@@ -151,6 +155,7 @@ def render_page(
         "has_false_negatives": "hidden" if false_negatives is None else "",
         "has_tables": "" if tables else "hidden",
         "has_judged": "" if data["judged"] else "hidden",
+        "has_reliability": "" if data["reliability"] else "hidden",
         "has_distributions": "" if data["distributions"] else "hidden",
         **{f"has_{kind}": "" if kind in kinds else "hidden" for kind in ("same_image", "neighbours", "random")},
         "image_origin": escape(images.origin if images else ""),

@@ -1,4 +1,4 @@
-"""audit: what a benchmark's positives lack, and what that means for the figures of a run."""
+"""audit: equal captions and false negatives of a benchmark, and their effect on the figures of a run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.errors import UsageError
 from relabel.core.tables import Table
+from relabel.corpus import Corpus
 from relabel.judge.audit import (
     clustered_means,
     compare_positives,
@@ -18,10 +20,11 @@ from relabel.judge.audit import (
     equal_captions,
     growth,
 )
+from relabel.judge.runs import Run, read_run
+from relabel.stages.encode import open_label
 from relabel.stages.false_negatives import FalseNegatives, find_false_negatives
 from relabel.stages.session import Session
-from relabel_train.metrics import open_scores
-from relabel_train.metrics.scores import Scores
+from relabel_train.metrics.scores import Ints, open_labels
 
 _GRADES = "graded judgements of all neighbours: `relabel export trec --label {} --split {} --queries images`"
 
@@ -30,7 +33,7 @@ _GRADES = "graded judgements of all neighbours: `relabel export trec --label {} 
 class Audit:
     """Tables and records of an audit.
 
-    `pairs`: the false negatives. `data`: records of each table, by name.
+    `pairs`: false negatives. `data`: records of each table, by name.
     """
 
     pairs: FalseNegatives
@@ -43,21 +46,21 @@ def audit(
     labels: Sequence[str] = (),
     split: str | None = None,
     probability: float | None = None,
-    run: Path | None = None,
+    run: str | None = None,
     shown: int = 10,
 ) -> Audit:
-    """Count equal captions and false negatives of a split, and compute the figures of a run with both as positives.
+    """Count equal captions and false negatives of a split, and compute the figures of a run with and without them.
 
-    `labels`, `split`, `probability`: those of `find_false_negatives`. `run`: a .npy file of scores, (images, captions)
-    of the split in corpus order. `shown`: number of queries to list.
+    `labels`, `split`, `probability`: those of `find_false_negatives`. `run`: a file of scores (see `read_run`), or a
+    label with vectors of images. `shown`: number of queries to list.
     """
     found = find_false_negatives(session, labels, split, probability)
     corpus, rows, name = found.corpus, found.rows, next(iter(found.labels))
     images = corpus.images_of(rows)
     owner = corpus.image[rows.start : rows.stop].astype(np.int64) - images.start
     image, caption = (found.keys // len(corpus)) - images.start, (found.keys % len(corpus)) - rows.start
-    # The file is checked before anything is computed.
-    scores = None if run is None else _open_run(run, len(images), len(rows))
+    # Faults of the file are reported before any work.
+    scores = None if run is None else _open_run(session, run, corpus, rows, found.split)
     equal, same = equal_captions(corpus, found.split)
     described = np.isin(np.arange(len(rows)), caption)
     ends = clustered_means(100 * described[:, None].astype(np.float64), owner)[0]
@@ -76,40 +79,42 @@ def audit(
     data |= {"captions_with_pair": share, "growth": grown}
     data |= {"equal_captions": equal, "images_with_equal_captions": same}
     if scores is not None:
-        positives = corrected_positives(image, caption, owner)
-        figures, queries = compare_positives(scores, positives, owner, session.runtime.threads)
+        kept, number = np.flatnonzero(scores.kept), np.cumsum(scores.kept) - 1
+        scored = scores.kept[caption]
+        positives = corrected_positives(image[scored], number[caption[scored]], owner[kept])
+        figures, queries, missing = compare_positives(scores, positives, owner[kept], session.runtime.threads)
+        if len(kept) < len(rows):
+            missing.append(f"without the {len(rows) - len(kept):,} captions after the fifth of an image, as in papers")
         for query in queries[:shown]:
-            row = rows.start + query["query"] if query["direction"] == "t2i" else corpus.indptr[images[query["query"]]]
+            t2i, position = query["direction"] == "t2i", query["query"]
+            row = rows.start + kept[position] if t2i else corpus.indptr[images[position]]
             about = corpus.caption(int(row))
             query["query"] = about.caption_id if query["direction"] == "t2i" else about.image_id
             query["text"] = " ".join(about.text.split())
-        title = f"{run}: percent of queries, with the pairs of the dataset and with false negatives as positives"
-        tables.append(_table(title, figures))
+        title = f"{run}: percent of queries; usual: pairs of the dataset, corrected: also false negatives"
+        tables.append(_table(title, figures, missing))
         tables.append(_table("Largest differences of the rank of the best positive", queries[:shown]))
-        data |= {"figures": figures, "queries": queries[:shown]}
+        data |= {"figures": figures, "queries": queries[:shown], "notes": missing}
     return Audit(found, tables, data)
 
 
-def _open_run(path: Path, images: int, captions: int) -> Scores:
-    """Return the scores of a run; CheckError if it is no matrix of the split's images and captions."""
-    try:
-        scores = np.load(path, allow_pickle=False)
-    except FileNotFoundError as error:
-        raise MissingError("no such file", where=str(path)) from error
-    except (ValueError, EOFError) as error:
-        raise CheckError(f"not a .npy file of numbers ({error})", where=str(path)) from error
-    if (shape := getattr(scores, "shape", None)) != (images, captions):
-        hint = "Rows are images and columns are captions, in the order of the corpus."
-        problem = f"expected ({images}, {captions}), the images and captions of the split; its shape is {shape}"
-        raise UsageError(problem, where=str(path), hint=hint)
-    try:
-        return open_scores(scores)
-    except ValueError as error:
-        raise CheckError(str(error), where=str(path)) from error
+def _open_run(session: Session, run: str, corpus: Corpus, rows: range, split: str) -> Run:
+    """Read the scores of a file, or compute those of a label with image vectors."""
+    if run not in session.config.sources:
+        return read_run(Path(run), corpus, rows)
+    if not session.config.source(run).spec.image_vectors:
+        hint = "Name a label of the source precomputed with `images` and `captions`, or a file of scores."
+        raise UsageError(f"{run} reads the captions of images: each caption would meet itself", hint=hint)
+    relevance, start = open_label(session, run, split), corpus.images_of(rows).start
+
+    def block(images: Ints, captions: Ints) -> NDArray[np.floating[Any]]:
+        return relevance.block(corpus.references(images + start), (captions + rows.start).astype(np.int32))
+
+    return Run.complete(open_labels(block, (len(corpus.images_of(rows)), len(rows))), np.full(len(rows), True))
 
 
 def _table(title: str, records: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> Table:
-    """Return records as a table with their keys as its header."""
+    """Return a table of records, with their keys as the header."""
     header = tuple(name.replace("_", " ") for name in (records[0] if records else ("none",)))
     return Table(title, header, tuple(tuple(map(_cell, record.values())) for record in records), tuple(notes))
 
@@ -117,4 +122,6 @@ def _table(title: str, records: Sequence[Mapping[str, Any]], notes: Sequence[str
 def _cell(value: Any) -> str:
     if isinstance(value, list):
         return " to ".join(f"{end:.1f}" for end in value)
+    if value is None:
+        return "not listed"
     return f"{value:.1f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,4 +1,4 @@
-"""calibrate: what people say of a label's scores, from CxC's val pairs or as shipped for default parameters."""
+"""calibrate: curves from relevance to human judgement, fitted to CxC's val pairs or shipped for default parameters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from relabel.core.errors import UsageError
 from relabel.judge import calibration as fitting
-from relabel.judge.calibration import Calibration
+from relabel.judge.calibration import Calibration, Reliability
 from relabel.judge.cxc import ScoredPairs
 from relabel.judge.cxc_figures import PairScores
 from relabel.judge.report import BASELINE
@@ -25,11 +25,11 @@ from relabel.store.workdir import Work
 from relabel_train.scoring.calibration import CalibrationCurve
 
 SHIPPED = Path(fitting.__file__).with_name("calibrations.json")
-"""Curves of labels with default parameters; its `origin` says how they were made."""
+"""Curves of labels with default parameters. The entry `origin` says how they were made."""
 
 
 def calibration(session: Session, label: str) -> Job:
-    """Prepare to calibrate a label by its scores of CxC's val pairs."""
+    """Prepare to calibrate a label with its scores of CxC's val pairs."""
     session = session.judged_on("val")
     params = session.config.judge
     config = {"resamples": params.resamples, "seed": params.seed}
@@ -47,7 +47,7 @@ def calibration(session: Session, label: str) -> Job:
 
 
 def calibration_jobs(session: Session, labels: Iterable[str], against: Collection[str]) -> Iterator[PendingJob]:
-    """Yield the calibrations of labels that are judged on CxC's val pairs."""
+    """Yield the jobs that calibrate labels, if CxC's val pairs are judged."""
     params = session.config.judge
     if "cxc" in against and params.split == "val" and "sits" in params.tasks:
         for label in (name for name in labels if session.config.params(name).source != BASELINE):
@@ -56,9 +56,9 @@ def calibration_jobs(session: Session, labels: Iterable[str], against: Collectio
 
 
 def find_calibration(session: Session, label: str) -> Calibration | None:
-    """Return the calibration of a label: of its own scores if they exist, else as shipped for its parameters.
+    """Return the calibration fitted to a label's scores if it exists, otherwise the one shipped for its parameters.
 
-    None if neither is there.
+    None if there is neither.
     """
     if namespace(session) == "coco" and (session.folder("calibrations", label) / MANIFEST).exists():
         job = calibration(session, label)
@@ -73,17 +73,15 @@ def need_calibration(session: Session, label: str) -> Calibration:
     if found := find_calibration(session, label):
         return found
     hint = f"On COCO, `relabel correlate --cxc --split val --label {label}` makes one."
-    raise UsageError(f"{label} has no calibration: nothing states what its scores mean to people", hint=hint)
+    raise UsageError(f"{label} has no calibration, so its scores have no probabilities", hint=hint)
 
 
-def open_curves(
-    session: Session, labels: Iterable[str], scores: Iterable[PairScores] = ()
-) -> dict[str, tuple[CalibrationCurve, ScoredPairs]]:
-    """Return the curves of labels that have one, each with the label's scores of the judged split.
+def check_curves(session: Session, labels: Iterable[str], scores: Iterable[PairScores] = ()) -> dict[str, Reliability]:
+    """Compare the curves of labels with the pairs of the judged split. Labels without a curve are left out.
 
-    `scores`: of other programs. Those of val have the curve that fits them.
+    `scores`: scores computed by other programs. Scores of val are compared with the curve fitted to them.
     """
-    curves = {}
+    curves = dict[str, tuple[CalibrationCurve, ScoredPairs]]()
     for label in labels if "sits" in session.config.judge.tasks else ():
         if found := find_calibration(session, label):
             curves[label] = found.curve, open_scores(session, label).tasks["sits"]
@@ -91,7 +89,8 @@ def open_curves(
         pairs = scored.tasks.get("sits") if scored.split == "val" else None
         if pairs and (found := fitting.calibrate(pairs, resamples=0)):
             curves[scored.label] = found.curve, pairs
-    return curves
+    checked = ((label, fitting.reliability(*curve)) for label, curve in curves.items())
+    return {label: found for label, found in checked if found}
 
 
 def shipped(params: SourceParams) -> Calibration | None:

@@ -32,7 +32,7 @@ from relabel.judge.tables import (
     set_report,
     summary_report,
 )
-from relabel.stages.calibrate import calibration_jobs, open_curves
+from relabel.stages.calibrate import calibration_jobs, check_curves
 from relabel.stages.corpus import open_corpus, read_captions
 from relabel.stages.encode import available_labels
 from relabel.stages.ingest import fetch_and_ingest
@@ -236,12 +236,13 @@ def _cxc_section(session: Session, labels: Sequence[str], scores: Sequence[PairS
     compared += [compare(scored, params, runtime.progress, runtime.threads) for scored in external]
     spreads = {label: sibling_std(judgement(session, label).out) for label in labels}
     report = cxc_report(compared, params, spreads)
-    report += calibration_report(open_curves(session, labels, scores))
+    checked = check_curves(session, labels, scores)
+    report += calibration_report(checked, params.split)
 
     def draw(path: Path) -> None:
         from relabel.judge import plot
 
-        plot.draw([*(open_scores(session, label) for label in labels), *external], report.records, path)
+        plot.draw([*(open_scores(session, label) for label in labels), *external], report.records, checked, path)
 
     return Section("cxc", replace(report, picture=draw), jobs)
 

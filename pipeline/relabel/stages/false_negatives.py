@@ -173,13 +173,13 @@ def find_false_negatives(
 
 
 def find_threshold(session: Session, label: str, probability: float = STATED) -> float:
-    """Return the minimum relevance at which a human score of 4 or more has the given probability.
+    """Return the minimum relevance with at least this probability of a human score of 4 or more.
 
-    Raises UsageError if the curve does not reach it.
+    It is the minimum of the label's range if every relevance has the probability; UsageError if no relevance has it.
     """
     curve = need_calibration(session, label).curve
     if (found := curve.threshold(probability)) is not None:
-        return found
+        return max(found, session.config.source(label).spec.bounds[0])
     highest = np.floor(100 * curve.probability[-1]) / 100
     problem = f"no relevance of {label} has a probability of {probability:g}: the maximum of its curve is {highest:g}"
     raise UsageError(problem, where="probability", hint=f"Pass --probability up to {highest:g}, or --threshold.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 from relabel.core.errors import CheckError, MissingError, RelabelError
@@ -12,6 +13,7 @@ from relabel.export.base import ArtefactRef
 from relabel.page.captions import choose_captions
 from relabel.page.images import Images
 from relabel.page.render import OpenLabel, make_page
+from relabel.stages.calibrate import check_curves
 from relabel.stages.corpus import open_corpus
 from relabel.stages.correlate import Against, encoded_sections, texts_section, total_report
 from relabel.stages.encode import encoding, named_warnings, open_label
@@ -46,6 +48,7 @@ def page(
                 sets.append(open_set(session, name, names))
     sections = [*encoded_sections(session, names, against), texts_section(session, sets)]
     report, corpus = total_report(sections), open_corpus(session)
+    checked = check_curves(session, names) if "cxc" in against else {}
     neighbours = {name: job for name in names if (job := _neighbours(session, name, split)) is not None}
     jobs = {f"encoding {name}": encoding(session, name, split) for name in names}
     jobs |= {f"neighbours {name}": job for name, job in neighbours.items()}
@@ -56,6 +59,8 @@ def page(
         "split": split,
         "labels": list(names),
         "judge": judge.model_dump(mode="json"),
+        # A curve may be the shipped one, so it follows from no input alone.
+        "reliability": {name: asdict(found) for name, found in checked.items()},
         "sources": {name: session.config.params(name).model_dump(mode="json") for name in names},
     }
     # Use the same label as `relabel false-negatives`: the first exported one with neighbours.
@@ -78,7 +83,9 @@ def page(
         if listed is not None and limit is not None:
             pairs = find_false_negatives(session, [listed], split).table(_LISTED)
         warnings = [f"{name}: {text}" for name, text in named_warnings(session, names, split)]
-        text = make_page(title, captions, opened, scores, report, pairs, warnings, pictures, session.runtime, work)
+        text = make_page(
+            title, captions, opened, scores, report, checked, pairs, warnings, pictures, session.runtime, work
+        )
         work.file(FILE, lambda path: path.write_bytes(text.encode()))
         work.metadata |= {"split": split, "labels": list(names)}
 

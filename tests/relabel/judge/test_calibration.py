@@ -172,11 +172,10 @@ def test_stated_shares_are_compared_as_by_a_loop(fitted: Calibration) -> None:
     assert found.above[1:] == pytest.approx(np.mean(above, axis=0))
 
 
-def test_a_report_has_a_line_for_each_label_with_scored_pairs(fitted: Calibration, pairs: ScoredPairs) -> None:
-    none = replace(pairs, relevance=np.full(len(pairs.human), np.nan))
-    report = calibration_report({"mine": (fitted.curve, pairs), "without": (fitted.curve, none)})
+def test_a_report_has_a_line_for_each_label(fitted: Calibration, pairs: ScoredPairs) -> None:
     checked = reliability(fitted.curve, pairs)
     assert checked is not None
+    report = calibration_report({"mine": checked}, "val")
     (row,) = report.tables[0].rows
     assert row[0] == "mine"
     assert float(row[2]) == pytest.approx(fitted.curve.threshold(0.8), abs=6e-4)
@@ -184,7 +183,9 @@ def test_a_report_has_a_line_for_each_label_with_scored_pairs(fitted: Calibratio
     assert int(row[4]) == checked.above[0]
     lines = report.points["cxc.reliability.csv"].splitlines()
     assert len(lines) == 1 + len(checked.sizes)
-    assert not calibration_report({"without": (fitted.curve, none)}).tables
+    assert report.tables[0].title.startswith("CxC val, ")
+    assert not calibration_report({}, "val").tables
+    assert reliability(fitted.curve, replace(pairs, relevance=np.full(len(pairs.human), np.nan))) is None
 
 
 def test_the_error_of_two_groups() -> None:
@@ -205,10 +206,10 @@ def test_a_threshold_parts_relevance_by_its_probability(fitted: Calibration) -> 
         assert threshold is not None
         apart = abs(grid - threshold) > 1e-9
         reached = curve.evaluate(grid, "probability") >= probability
-        if probability > curve.probability[0]:
-            np.testing.assert_array_equal(reached[apart], (grid >= threshold)[apart])
+        np.testing.assert_array_equal(reached[apart], (grid >= threshold)[apart])
     assert curve.threshold(max(curve.probability) + 1e-6) is None
-    assert CalibrationCurve((0.0, 1.0), (1.0, 2.0), (0.5, 0.7), (5.0, 1.0)).threshold(0.2) == 0.0
+    every = CalibrationCurve((0.0, 1.0), (1.0, 2.0), (0.5, 0.7), (5.0, 1.0))
+    assert [every.threshold(p) for p in (0.2, 0.5, 0.6)] == [-np.inf, -np.inf, pytest.approx(0.5)]
 
 
 def test_values_between_knots_and_of_an_images_own_captions() -> None:

@@ -9,16 +9,20 @@ import numpy as np
 from relabel.core.tables import Table
 from relabel.corpus.table import Caption, Corpus
 from relabel.datasets.cxc import METHODS, HumanScores, Task
+from relabel.judge.calibration import Reliability
 from relabel.judge.cxc import ScoredPairs
 from relabel.judge.cxc_figures import PairScores
 from relabel.judge.report import JudgedLabel
 from relabel.page.captions import Nearest, choose_captions
-from relabel.page.charts import ChartPairs, distribution, headline
+from relabel.page.charts import ChartPairs, diagram, distribution, headline
 from relabel.page.images import Images
 from relabel.page.render import render_page
+from relabel_train.scoring.calibration import CalibrationCurve
 
 HOSTILE = "a </script><script>window.stolen = 1</script> <b>dog</b> &amp; {{script}} ${captions} <!-- \"cat\" 'rat'"
 LABELS = ("same_image", "cider", "sbert")
+CURVE = CalibrationCurve((0.0, 1.0), (1.0, 4.5), (0.0, 0.9), own=(4.9, 0.99))
+RELIABILITY = Reliability(CURVE, 0.05, 0.2, (0.1, 0.5, 0.8), (0.15, 0.4, 0.85), (30, 20, 10), (10, 0.8, 0.85))
 
 
 def texts(count: int) -> list[str]:
@@ -82,6 +86,7 @@ def example_data(count: int = 60) -> dict[str, Any]:
         "ids": corpus.caption_ids,
         "starts": page.starts,
         "headline": {"": headline(records, colours)},
+        "reliability": {label: diagram(RELIABILITY, colours[label]) for label in LABELS[1:]},
         "judged": {task: ChartPairs(scored_pairs(corpus, task), task, page).data(colours) for task in ("sits", "sts")},
         "distributions": {
             label: distribution({kind: rng.random(50) for kind in kinds}, colours[label]) for label in LABELS[1:]

@@ -15,9 +15,13 @@ import pytest
 from tests.relabel.published import write_captions
 from tests.relabel_cli.runner import invoke
 
+from relabel.config import load_config
+from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.judge.audit import clustered_means, compare_positives, corrected_positives, equal_captions, growth
+from relabel.judge.runs import Run
+from relabel.stages import Session, open_corpus
 from relabel_train.metrics import open_scores
 
 TEXTS = {
@@ -84,7 +88,9 @@ def test_figures_are_those_of_a_loop(direction: str, pairs: tuple[np.ndarray, np
     scores = np.random.default_rng(1).normal(size=(20, 60)) + 2 * (np.arange(20)[:, None] == owner)
     own = {(m, n) for n, m in enumerate(owner.tolist())}
     positive = {"usual": own, "corrected": own | {*zip(image.tolist(), caption.tolist(), strict=True)}}
-    figures, queries = compare_positives(open_scores(scores), corrected_positives(image, caption, owner), owner, 1)
+    run = Run.complete(open_scores(scores), np.full(60, True))
+    figures, queries, notes = compare_positives(run, corrected_positives(image, caption, owner), owner, 1)
+    assert not notes
     best: dict[str, list[int]] = {}
     for kind, sets in positive.items():
         values: dict[str, list[float]] = {"R@1": [], "R@5": [], "R@10": [], "mAP@R": []}
@@ -154,3 +160,30 @@ def test_the_command_audits_a_split_and_a_run(tmp_path: Path, monkeypatch: pytes
     for name, (exit_code, said) in {**wrong, "none": (3, "no such file")}.items():
         code, output = invoke(*command, "--run", f"{name}.npy")
         assert (code, said in output) == (exit_code, True), output
+
+
+def test_a_label_with_vectors_of_images_is_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_captions(Path("captions.jsonl"))
+    sources = "plain: {source: cider, tokenizer: lower_split}"
+    sources += ", clip: {source: precomputed, images: images.npy, captions: captions.npy}"
+    ingest = "{format: jsonl, path: captions.jsonl, expected: {}}"
+    Path("params.yaml").write_text(f"ingest: {ingest}\nsources: {{{sources}}}\n")
+    assert invoke("ingest")[0] == 0
+    session = Session(load_config(Path("params.yaml")), Runtime(), Path("labels"))
+    table, rng, vectors = open_corpus(session).table, np.random.default_rng(0), {}
+    for side in ("image", "caption"):
+        ids = list(dict.fromkeys(table[f"{side}_id"].to_pylist()))
+        vectors[side] = rng.normal(size=(len(ids), 8))
+        np.save(f"{side}s.npy", vectors[side])
+        Path(f"{side}s.ids.txt").write_text("\n".join(ids))
+    unit = {side: values / np.linalg.norm(values, axis=1, keepdims=True) for side, values in vectors.items()}
+    np.save("cosines.npy", unit["image"] @ unit["caption"].T)
+    for verb in ("encode --label plain,clip --split val", "neighbours --label plain --candidates val"):
+        assert invoke(*verb.split())[0] == 0
+    command = ["audit", "--label", "plain", "--split", "val", "--probability", "0.2", "--json"]
+    (code, output), (_, expected) = (invoke(*command, "--run", run) for run in ("clip", "cosines.npy"))
+    assert code == 0, output
+    assert json.loads(output)["figures"] == json.loads(expected)["figures"]
+    code, output = invoke(*command, "--run", "plain")
+    assert (code, "plain reads the captions of images" in output) == (2, True)

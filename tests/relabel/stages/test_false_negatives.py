@@ -117,6 +117,12 @@ def test_the_threshold_has_the_probability_and_less_relevance_has_less(
     assert (find_threshold(session, label) == found) == (probability == 0.8)
 
 
+def test_a_probability_that_all_pairs_have_is_the_minimum_of_the_range(tmp_path: Path) -> None:
+    session = other_captions(tmp_path)
+    assert [find_threshold(session, label, 0.05) for label in ("cider", "meteor")] == [0.0, 0.0]
+    assert find_threshold(session, "sbert", 0.0) == -1.0
+
+
 def test_a_probability_above_the_curve_is_an_error_that_names_the_highest(tmp_path: Path) -> None:
     session = other_captions(tmp_path)
     highest = need_calibration(session, "cider").curve.probability[-1]

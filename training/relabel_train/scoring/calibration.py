@@ -59,13 +59,16 @@ class CalibrationCurve:
         return out if same_image is None else np.where(np.asarray(same_image) & ~np.isnan(out), own, out)
 
     def threshold(self, probability: float) -> float | None:
-        """Return the minimum relevance with at least this probability; None if no relevance has it."""
+        """Return the minimum relevance with at least this probability.
+
+        None if no relevance has it, and -inf if every relevance has it: the curve is constant below its first knot.
+        """
         reached = np.flatnonzero(np.array(self.probability) >= probability)
         if not len(reached):
             return None
         last = reached[0]
         if last == 0:
-            return self.relevance[0]
+            return -np.inf
         # The probability rises between the two knots, so the inverse is linear as well.
         left, right = last - 1, last + 1
         return float(np.interp(probability, self.probability[left:right], self.relevance[left:right]))
