@@ -8,7 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from relabel.core.errors import UsageError
+from relabel.core.errors import CheckError, UsageError
 from relabel.judge import calibration as fitting
 from relabel.judge.calibration import Calibration, Reliability
 from relabel.judge.cxc import ScoredPairs
@@ -68,6 +68,15 @@ def find_calibration(session: Session, label: str) -> Calibration | None:
     return shipped(session.config.params(label))
 
 
+def current_calibration(session: Session, label: str, user: str) -> Calibration | None:
+    """Return `find_calibration`, or None if the calibration on disk is not current. A note names `user`."""
+    try:
+        return find_calibration(session, label)
+    except CheckError as error:
+        session.note_once(f"{user} {label} has no calibration: {error}")
+        return None
+
+
 def need_calibration(session: Session, label: str) -> Calibration:
     """Return the calibration of a label; UsageError if there is none."""
     if found := find_calibration(session, label):
@@ -83,7 +92,7 @@ def check_curves(session: Session, labels: Iterable[str], scores: Iterable[PairS
     """
     curves = dict[str, tuple[CalibrationCurve, ScoredPairs]]()
     for label in labels if "sits" in session.config.judge.tasks else ():
-        if found := find_calibration(session, label):
+        if found := current_calibration(session, label, "figures"):
             curves[label] = found.curve, open_scores(session, label).tasks["sits"]
     for scored in scores:
         pairs = scored.tasks.get("sits") if scored.split == "val" else None

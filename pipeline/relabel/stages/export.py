@@ -22,7 +22,7 @@ from relabel.export.params import ExportHfParams, ExportTrecParams, block_of
 from relabel.judge.calibration import STATED
 from relabel.judge.cxc_figures import NON_GT
 from relabel.judge.report import LabelFigures
-from relabel.stages.calibrate import find_calibration
+from relabel.stages.calibrate import current_calibration, find_calibration
 from relabel.stages.corpus import open_corpus
 from relabel.stages.encode import encoding, open_label, serving_split
 from relabel.stages.ingest import FETCHED, caption_params
@@ -203,13 +203,9 @@ def lookup_export(session: Session, label: str, split: str, candidates: str | No
     source.require("lookup")
     encoded, table = encoding(session, label, split), existing_neighbours(session, label, candidates or split)
     config = partial(lookup_parameters, source, session.config.export.lookup)
-    curve = None
-    try:
-        if calibration := find_calibration(session, label):
-            curve = calibration.curve
-    except CheckError as error:
-        # The relevance of the lookup does not depend on it.
-        session.note_once(f"lookup {label} has no calibration: {error}")
+    # The relevance of the lookup does not depend on its curve.
+    calibration = current_calibration(session, label, "lookup")
+    curve = calibration.curve if calibration else None
 
     def fill(work: Work) -> None:
         write_lookup(_inputs(session, label, split, encoded, table), recipe.spec(), work, curve)

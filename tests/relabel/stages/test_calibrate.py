@@ -14,6 +14,7 @@ import pytest
 from tests.golden.today import Folder, coco_captions
 
 import relabel
+from relabel import stages
 from relabel.config import load_config
 from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
@@ -21,7 +22,7 @@ from relabel.datasets.cxc import human_scores
 from relabel.judge.calibration import calibrate, read_calibration
 from relabel.judge.cxc import read_cxc
 from relabel.stages import Session
-from relabel.stages.calibrate import SHIPPED, calibration, find_calibration, need_calibration, shipped
+from relabel.stages.calibrate import SHIPPED, calibration, check_curves, find_calibration, need_calibration, shipped
 from relabel_train.lookup import RelevanceCollate, open_lookup
 
 
@@ -82,6 +83,13 @@ def test_a_lookup_carries_the_curve_of_the_labels_own_scores(project: Folder, mo
     assert label.probability(images, captions)[0, 1] == np.interp(
         relevance, found.curve.relevance, found.curve.probability
     )
+    # With other parameters, a lookup and figures leave the curve out, and say so.
+    stale = Session(load_config(Path("params.yaml"), ["judge.resamples=10"]), Runtime())
+    assert check_curves(stale, ["words"]) == {}
+    stages.lookup_export(stale, "words", "val").run()
+    assert open_lookup(folder / "exports" / "val" / "lookup" / "words").about.curve is None
+    texts = [text for text in stale.notes.logged if "resamples (20 there, 10 here)" in text]
+    assert sorted(text.split(" has no calibration")[0] for text in texts) == ["figures words", "lookup words"]
 
 
 def test_a_lookup_without_a_curve_has_relevance_only(project: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
