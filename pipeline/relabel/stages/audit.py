@@ -102,9 +102,11 @@ def _open_run(session: Session, run: str, corpus: Corpus, rows: range, split: st
     """Read the scores of a file, or compute those of a label with image vectors."""
     if run not in session.config.sources:
         return read_run(Path(run), corpus, rows)
-    if not session.config.source(run).spec.image_vectors:
+    spec = session.config.source(run).spec
+    if spec.symmetric or not spec.image_vectors:
         hint = "Name a label of the source precomputed with `images` and `captions`, or a file of scores."
-        raise UsageError(f"{run} reads the captions of images: each caption would meet itself", hint=hint)
+        what = "image with its own vector" if spec.image_vectors else "caption with itself"
+        raise UsageError(f"{run} cannot be a run: it would compare each {what}", hint=hint)
     relevance, start = open_label(session, run, split), corpus.images_of(rows).start
 
     def block(images: Ints, captions: Ints) -> NDArray[np.floating[Any]]:

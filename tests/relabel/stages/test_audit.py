@@ -167,6 +167,7 @@ def test_a_label_with_vectors_of_images_is_a_run(tmp_path: Path, monkeypatch: py
     write_captions(Path("captions.jsonl"))
     sources = "plain: {source: cider, tokenizer: lower_split}"
     sources += ", clip: {source: precomputed, images: images.npy, captions: captions.npy}"
+    sources += ", seen: {source: precomputed, images: images.npy}"
     ingest = "{format: jsonl, path: captions.jsonl, expected: {}}"
     Path("params.yaml").write_text(f"ingest: {ingest}\nsources: {{{sources}}}\n")
     assert invoke("ingest")[0] == 0
@@ -185,5 +186,6 @@ def test_a_label_with_vectors_of_images_is_a_run(tmp_path: Path, monkeypatch: py
     (code, output), (_, expected) = (invoke(*command, "--run", run) for run in ("clip", "cosines.npy"))
     assert code == 0, output
     assert json.loads(output)["figures"] == json.loads(expected)["figures"]
-    code, output = invoke(*command, "--run", "plain")
-    assert (code, "plain reads the captions of images" in output) == (2, True)
+    for label, thing in (("plain", "caption with itself"), ("seen", "image with its own vector")):
+        code, output = invoke(*command, "--run", label)
+        assert (code, f"{label} cannot be a run: it would compare each {thing}" in output) == (2, True), output
