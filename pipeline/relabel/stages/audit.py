@@ -100,7 +100,7 @@ def _open_run(path: Path, images: int, captions: int) -> Scores:
         raise CheckError(f"not a .npy file of numbers ({error})", where=str(path)) from error
     if (shape := getattr(scores, "shape", None)) != (images, captions):
         hint = "Rows are images and columns are captions, in the order of the corpus."
-        problem = f"expected ({images}, {captions}), the images and captions of the split; its shape is {shape}"
+        problem = f"expected an array of shape ({images}, {captions}) for this split, found {shape}"
         raise UsageError(problem, where=str(path), hint=hint)
     try:
         return open_scores(scores)

@@ -73,7 +73,7 @@ def need_calibration(session: Session, label: str) -> Calibration:
     if found := find_calibration(session, label):
         return found
     hint = f"On COCO, `relabel correlate --cxc --split val --label {label}` makes one."
-    raise UsageError(f"{label} has no calibration: nothing states what its scores mean to people", hint=hint)
+    raise UsageError(f"{label} has no calibration that maps its relevance to human scores", hint=hint)
 
 
 def open_curves(

@@ -209,7 +209,7 @@ def lookup_export(session: Session, label: str, split: str, candidates: str | No
             curve = calibration.curve
     except CheckError as error:
         # The relevance of the lookup does not depend on it.
-        session.note_once(f"lookup {label} has no calibration: {error}")
+        session.note_once(f"lookup {label} is exported without calibration: {error}")
 
     def fill(work: Work) -> None:
         write_lookup(_inputs(session, label, split, encoded, table), recipe.spec(), work, curve)
