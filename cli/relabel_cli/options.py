@@ -44,7 +44,7 @@ TASKS = (*WORKERS, "shard")
 """Verbs that make artefacts by tasks."""
 Mirror = Annotated[Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Read files from this folder; no download.")]
 SPLITS = ("train", "val", "test", "all")
-LABELLED = "[default: judge.split of a benchmark; each split of other data]"
+LABELLED = "[default: judge.split for coco, flickr8k, flickr30k; otherwise each]"
 """Help of the option --split of the verbs that label."""
 MIN_MEMORY = 256 << 20
 """Bytes. A smaller budget can only be a mistake."""

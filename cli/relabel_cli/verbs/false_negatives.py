@@ -13,7 +13,7 @@ from relabel.store.files import write_text
 from relabel_cli.options import COMPUTE, SharedOptions, label_option, split_option, verb
 
 DEFAULT = "export.labels that have neighbours"
-SPLIT = "[default: judge.split of a benchmark; the first split of other data]"
+SPLIT = "[default: judge.split for coco, flickr8k, flickr30k; otherwise the first]"
 PROBABILITY = "Minimum probability of a human score of 4 or more, by the label's calibration. [default: 0.8]"
 THRESHOLD = "Minimum relevance of a pair, instead of a probability."
 NONE = "a lower --probability or --threshold lists less certain pairs"

@@ -17,7 +17,7 @@ IMAGES = "Show images: a folder, or a URL with {image_id}."
 def report(
     common: SharedOptions,
     split: Annotated[str | None, split_option(LABELLED)] = None,
-    label: Annotated[list[str], label_option("to show", "all on a judged split, otherwise export.labels")] = [],
+    label: Annotated[list[str], label_option("to show", "all for val and test of coco, otherwise export.labels")] = [],
     images: Annotated[str | None, typer.Option(metavar="<place>", help=IMAGES)] = None,
 ) -> None:
     """Write one HTML page of results, judged pairs, relevance and nearest captions."""

@@ -45,7 +45,7 @@ def run(
     common: SharedOptions,
     captions: Annotated[str | None, typer.Argument(help="Your captions: a file, folder or URL.")] = None,
     split: Annotated[str | None, split_option(LABELLED)] = None,
-    label: Annotated[list[str], label_option("to build", "all on a judged split, otherwise export.labels")] = [],
+    label: Annotated[list[str], label_option("to build", "all for val and test of coco, otherwise export.labels")] = [],
     limit: Annotated[int | None, typer.Option(min=1, help="First images of each split, as a separate dataset.")] = None,
     mirror: Mirror = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the work, with rows, bytes and time.")] = False,
