@@ -42,9 +42,9 @@ WORKERS = (*BUILD, "workers", "scheduler")
 """Verbs that make artefacts by tasks among others."""
 TASKS = (*WORKERS, "shard")
 """Verbs that make artefacts by tasks."""
-Mirror = Annotated[Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder of files to use, not download.")]
+Mirror = Annotated[Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Read files from this folder; no download.")]
 SPLITS = ("train", "val", "test", "all")
-LABELLED = "[default: judge.split of a benchmark; each split of other data]"
+LABELLED = "[default: judge.split for coco, flickr8k, flickr30k; otherwise each]"
 """Help of the option --split of the verbs that label."""
 MIN_MEMORY = 256 << 20
 """Bytes. A smaller budget can only be a mistake."""
@@ -64,21 +64,21 @@ class SharedOptions(Parameters):
     """Options that verbs share."""
 
     params: Path | None = Field(None, description="Parameter file. [default: params.yaml]")
-    set: list[str] = Field([], description="Any parameter: NAME=VALUE. Repeatable.")
-    dataset: str | None = Field(None, description="Dataset. [default: that of the file, or the only one]")
+    set: list[str] = Field([], description="Set any parameter: NAME=VALUE. Repeatable.")
+    dataset: str | None = Field(None, description="Dataset. [default: that of --params, or the only one]")
     data: Path = Field(default_factory=default_data, description="Fetched files. [default: $RELABEL_DATA or data]")
     labels: Path = Field(Path("labels"), description="Folder of all artefacts.")
-    device: Device = Field("auto", description="auto is a GPU if there is one.")
-    threads: int | None = Field(None, ge=1, le=4096, description="CPU threads. [default: all]")
+    device: Device = Field("auto", description="auto: a GPU if available.")
+    threads: int | None = Field(None, ge=1, le=4096, description="Number of CPU threads. [default: all]")
     memory: Memory = Field("4GiB", description="Working memory, in addition to the data.")
-    workers: int = Field(0, ge=0, le=4096, description="Processes of this machine.")
+    workers: int = Field(0, ge=0, le=4096, description="Worker processes on this machine.")
     scheduler: str | None = Field(None, description="Dask scheduler: tcp://HOST:8786.")
-    shard: str | None = Field(None, pattern=_SHARE, description="I/N: make every N-th task, from I on.")
-    rebuild: bool = Field(False, description="Build again what is up to date.")
-    retry_failed: bool = Field(False, description="Build again what has failed rows.")
+    shard: str | None = Field(None, pattern=_SHARE, description="I/N: process every N-th task, from task I on.")
+    rebuild: bool = Field(False, description="Rebuild results that are up to date.")
+    retry_failed: bool = Field(False, description="Rebuild results that have failed rows.")
     as_json: bool = Field(False, description="Print the result as JSON.", json_schema_extra={"flags": ["--json"]})
-    skip_missing: bool = Field(False, description="Leave out labels that lack what `relabel fetch` gets.")
-    quiet: bool = Field(False, description="Show no progress.", json_schema_extra={"flags": ["--quiet", "-q"]})
+    skip_missing: bool = Field(False, description="Skip labels that need missing files of `relabel fetch`.")
+    quiet: bool = Field(False, description="Do not show progress.", json_schema_extra={"flags": ["--quiet", "-q"]})
 
     overrides: dict[str, Any] = Field({}, description="Own options of the verb that are set, by dotted name.")
 
@@ -87,8 +87,8 @@ class SharedOptions(Parameters):
         file = self.params or params_file(self.labels)
         config = load_config(file, self.set, {"ingest.dataset": self.dataset, **self.overrides})
         if self.labels.name in config.sources and not self.labels.exists():
-            where, hint = f"--labels {self.labels}", f"Choose a label by `--label {self.labels.name}`."
-            raise UsageError("the folder of artefacts has the name of a label", where=where, hint=hint)
+            where, hint = f"--labels {self.labels}", f"To select a label, pass `--label {self.labels.name}`."
+            raise UsageError("expected a folder, found the name of a label", where=where, hint=hint)
         named = config.ingest.has_location or "dataset" in config.ingest.model_fields_set
         if not named and (name := only_dataset(self.labels)):
             config = load_config(file, self.set, {"ingest.dataset": name, **self.overrides})
@@ -97,12 +97,12 @@ class SharedOptions(Parameters):
     def runtime(self) -> Runtime:
         """Return the runtime of the options."""
         if sum(map(bool, (self.workers, self.scheduler, self.shard))) > 1:
-            raise UsageError("--workers, --scheduler and --shard exclude each other", where="command line")
+            raise UsageError("--workers, --scheduler and --shard are mutually exclusive", where="command line")
         names = {"data", "device", "threads", "workers", "scheduler", *AGAIN}
         same = self.model_dump(include=names, exclude_none=True)
         index, count = map(int, self.shard.split("/")) if self.shard else (0, 0)
         if index > count:
-            raise UsageError("2/8 is the second of eight shares", where=f"--shard {self.shard}")
+            raise UsageError("expected I/N with I up to N, such as 2/8", where=f"--shard {self.shard}")
         shard = (index, count) if self.shard else None
         progress = SILENT if self.quiet else Display(Console(file=getattr(sys.stderr, "raw", sys.stderr)))
         return Runtime(**same, memory=parse_size(self.memory), shard=shard, progress=progress)
@@ -222,7 +222,7 @@ def label_option(purpose: str, default: str = "") -> Any:
     `purpose`: infinitive that completes the help text "Labels ...". `default`: labels that the verb chooses without the
     option, for which it receives an empty list.
     """
-    help_text = f"Labels {purpose}, by comma or repeated.{f' [default: {default}]' if default else ''}"
+    help_text = f"Labels {purpose}, comma-separated or repeated.{f' [default: {default}]' if default else ''}"
     return typer.Option("--label", "-l", metavar="<label>", help=help_text, callback=split_names)
 
 

@@ -13,22 +13,22 @@ from relabel_cli import completion
 
 VERBS = {
     "init": "Write a commented params.yaml into this folder; with --dvc, also dvc.yaml.",
-    "doctor": "Check Java, libraries and data; show the cost of each gap and its fix.",
-    "run": "Do everything: fetch, ingest, tune, encode, judge, export; then print which label to use.",
-    "fetch": "Download datasets and assets, verified where their sha256 is known; without a name, list all files.",
+    "doctor": "Check Java, libraries and data; show what is missing, its effect and the fix.",
+    "run": "Do everything: fetch, ingest, tune, encode, evaluate, export; then print which label to use.",
+    "fetch": "Download datasets and assets, and verify known sha256 sums; without a name, list all files.",
     "ingest": "Convert captions of any common format into a corpus.",
     "encode": "Encode every caption with a source.",
     "neighbours": "Find the most relevant captions of every caption or image.",
     "nearest": "Show the captions that each label ranks closest to a caption.",
     "false-negatives": "List captions of other images that people would probably accept for an image.",
-    "audit": "Count equal captions and false negatives of a benchmark, and correct the figures of a run.",
-    "report": "Write one HTML page of figures, judged pairs, relevance and nearest captions.",
-    "correlate": "Report how well each label agrees with human judgement.",
+    "audit": "Count equal captions and false negatives of a benchmark, and correct the results of a run.",
+    "report": "Write one HTML page of results, judged pairs, relevance and nearest captions.",
+    "correlate": "Report the agreement of each label with human judgements.",
     "export": "Write the files that other code reads: lookups, precomputed batches, and formats of other tools.",
     "fit": "Train a retrieval model with graded labels, or resume its training.",
     "eval": "Compute every metric of a trained model.",
     "tune": "Train or fit the model of a source.",
-    "verify": "Read everything back against its manifest; name every file that differs.",
+    "verify": "Compare all files with their manifests, and list every file that differs.",
 }
 """Verb to its line of help, the first line of its docstring."""
 

@@ -132,7 +132,7 @@ def test_ids_follow_the_rows_of_the_caller(duplicates: str, tmp_path: Path, monk
     shown = frame.dropna().set_index("caption_id")["text"]
     assert dict(shown) == dict(zip(labels.corpus.caption_ids, labels.corpus.texts, strict=True))
     Path("d.csv").write_text("image,text\nb,cats\n")
-    with pytest.raises(UsageError, match=r"d\.csv: ids by row are available only"):
+    with pytest.raises(UsageError, match=r"d\.csv: ids by row require a table"):
         _ = relabel.ingest("labels/csv", "d.csv").ids
     old = relabel.ingest("labels/d", table, duplicates=duplicates)
     relabel.ingest("labels/d", table[::-1], duplicates=duplicates)
@@ -425,7 +425,7 @@ def test_correlate_takes_the_parameters_of_the_command(labels: relabel.Label) ->
         ("one evaluation set", [], "mine.jsonl", {}),
         ("must be opened labels, scorers or functions, found 'sbert'", "sbert", "mine.jsonl", {}),
         ("must be opened labels, scorers or functions, found 3", [labels, 3], "mine.jsonl", {}),
-        ("not those of mine. Judge labels on a set of texts, with on and one of", labels, "cxc", {}),
+        ("not those of mine. Evaluate on a set of texts, with on and one of", labels, "cxc", {}),
     ]
     for said, judged, on, parameters in cases:
         with pytest.raises(UsageError, match=said):

@@ -18,14 +18,14 @@ RUN = "Scores of a model: images x captions of the split (.npy), a TREC run, or 
 
 def audit(
     common: SharedOptions,
-    label: Annotated[list[str], label_option("to show; the first one chooses the pairs", DEFAULT)] = [],
+    label: Annotated[list[str], label_option("to show (the first selects the pairs)", DEFAULT)] = [],
     split: Annotated[str | None, split_option(SPLIT)] = None,
     probability: Annotated[float | None, typer.Option(metavar="<float>", min=0, max=1, help=PROBABILITY)] = None,
     run: Annotated[str | None, typer.Option(metavar="<file or label>", help=RUN)] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of queries to show.")] = 10,
     out: Annotated[Path | None, typer.Option(metavar="<file>", help="Write the false negatives (CSV).")] = None,
 ) -> None:
-    """Count equal captions and false negatives of a benchmark, and correct the figures of a run."""
+    """Count equal captions and false negatives of a benchmark, and correct the results of a run."""
     session = common.session()
     found = examine(session, label, split, probability, run, k)
     for warning in found.pairs.warnings:

@@ -16,11 +16,11 @@ from relabel_cli.options import WORKERS, SharedOptions, label_option, split_name
 from relabel_cli.output import show_outcome
 
 ON = (
-    "Evaluation sets, by comma or repeated: cxc, eccv, stsb, flickr8k-expert, flickr8k-cf, composite, polaris, nebula, "
-    "vsts, sick, pascal-50s, sugarcrepe-pp, or all on this machine; or a file of references, candidate and human "
-    "(.jsonl, .csv, .parquet)."
+    "Evaluation sets, comma-separated or repeated: cxc, eccv, stsb, flickr8k-expert, flickr8k-cf, composite, polaris, "
+    "nebula, vsts, sick, pascal-50s, sugarcrepe-pp, or all on this machine; or a file of references, candidate and "
+    "human (.jsonl, .csv, .parquet)."
 )
-SCORES = "Judge scores of the set's pairs that were computed elsewhere: a file. Repeatable."
+SCORES = "File with scores of the set's pairs, computed elsewhere, to evaluate. Repeatable."
 
 
 def correlate(
@@ -32,13 +32,13 @@ def correlate(
     allow_missing: Annotated[bool, typer.Option("--allow-missing", help="Accept --scores that lack pairs.")] = False,
     label: Annotated[list[str], label_option("to compare", "all of params.yaml")] = [],
     style: Annotated[Style, typer.Option("--format", help="Format of the printed tables; or --json.")] = "text",
-    picture: Annotated[Path | None, typer.Option(help="Draw the report into this file (PNG).")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Save the plot of the report as PNG.")] = None,
 ) -> None:
-    """Report how well each label agrees with human judgement."""
+    """Report the agreement of each label with human judgements."""
     session = common.session()
     chosen = [*(on or []), *(name for name, asked in (("cxc", cxc), ("eccv", eccv)) if asked)] or ["cxc"]
     if picture is not None and {*chosen} == {"eccv"}:
-        raise UsageError("ECCV Caption by itself has no picture", hint="Add a set: --on cxc,eccv.")
+        raise UsageError("ECCV Caption does not have a plot", hint="Add a set: --on cxc,eccv.")
     label = common.chosen(session, label)
     outcome = compare(session, label, chosen, scores or (), allow_missing=allow_missing)
     if {"cxc", "eccv", "all"} & {*chosen} and not scores:

@@ -9,7 +9,7 @@ from relabel_cli.options import SharedOptions, verb
 
 
 def doctor(common: SharedOptions) -> None:
-    """Check Java, libraries and data; show the cost of each gap and its fix."""
+    """Check Java, libraries and data; show what is missing, its effect and the fix."""
     checks = run_checks(common.runtime())
     common.show([asdict(check) for check in checks], report(checks))
 

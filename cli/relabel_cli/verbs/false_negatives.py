@@ -13,16 +13,16 @@ from relabel.store.files import write_text
 from relabel_cli.options import COMPUTE, SharedOptions, label_option, split_option, verb
 
 DEFAULT = "export.labels that have neighbours"
-SPLIT = "[default: judge.split of a benchmark; the first split of other data]"
+SPLIT = "[default: judge.split for coco, flickr8k, flickr30k; otherwise the first]"
 PROBABILITY = "Minimum probability of a human score of 4 or more, by the label's calibration. [default: 0.8]"
 THRESHOLD = "Minimum relevance of a pair, instead of a probability."
 NONE = "a lower --probability or --threshold lists less certain pairs"
-IMAGE = "each image is shown by its caption that the other caption matches best"
+IMAGE = "each image is shown with its most similar caption"
 
 
 def false_negatives(
     common: SharedOptions,
-    label: Annotated[list[str], label_option("to show; the first one chooses the pairs", DEFAULT)] = [],
+    label: Annotated[list[str], label_option("to show (the first selects the pairs)", DEFAULT)] = [],
     split: Annotated[str | None, split_option(SPLIT)] = None,
     probability: Annotated[float | None, typer.Option(metavar="<float>", min=0, max=1, help=PROBABILITY)] = None,
     threshold: Annotated[float | None, typer.Option(metavar="<float>", help=THRESHOLD)] = None,

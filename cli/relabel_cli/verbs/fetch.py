@@ -18,7 +18,7 @@ def fetch(
     names: Annotated[list[str] | None, typer.Argument(help="Datasets or assets.")] = None,
     mirror: Mirror = None,
 ) -> None:
-    """Download datasets and assets, verified where their sha256 is known; without a name, list all files."""
+    """Download datasets and assets, and verify known sha256 sums; without a name, list all files."""
     if not names:
         files = datasets.status(common.data, mirror)
         rows = [

@@ -17,10 +17,10 @@ IMAGES = "Show images: a folder, or a URL with {image_id}."
 def report(
     common: SharedOptions,
     split: Annotated[str | None, split_option(LABELLED)] = None,
-    label: Annotated[list[str], label_option("to show", "all on a judged split, otherwise export.labels")] = [],
+    label: Annotated[list[str], label_option("to show", "all for val and test of coco, otherwise export.labels")] = [],
     images: Annotated[str | None, typer.Option(metavar="<place>", help=IMAGES)] = None,
 ) -> None:
-    """Write one HTML page of figures, judged pairs, relevance and nearest captions."""
+    """Write one HTML page of results, judged pairs, relevance and nearest captions."""
     session = common.session()
     result = write(session, split, common.chosen(session, label), images)
     # The path is the result; problems and other folders go to standard error.

@@ -45,13 +45,13 @@ def run(
     common: SharedOptions,
     captions: Annotated[str | None, typer.Argument(help="Your captions: a file, folder or URL.")] = None,
     split: Annotated[str | None, split_option(LABELLED)] = None,
-    label: Annotated[list[str], label_option("to build", "all on a judged split, otherwise export.labels")] = [],
-    limit: Annotated[int | None, typer.Option(min=1, help="First images of each split, as another dataset.")] = None,
+    label: Annotated[list[str], label_option("to build", "all for val and test of coco, otherwise export.labels")] = [],
+    limit: Annotated[int | None, typer.Option(min=1, help="First images of each split, as a separate dataset.")] = None,
     mirror: Mirror = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the work, with rows, bytes and time.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Print all tables, not only the first.")] = False,
 ) -> None:
-    """Do everything: fetch, ingest, tune, encode, judge, export; then print which label to use."""
+    """Do everything: fetch, ingest, tune, encode, evaluate, export; then print which label to use."""
     if captions is not None:
         check_captions(captions, common.labels)
         # A parameter file describes its own captions.

@@ -25,7 +25,7 @@ def word2vec(common: SharedOptions) -> None:
 
 
 def best(common: SharedOptions) -> None:
-    """Make the models of the recommended label: `tune sbert`, then `tune fuse`, with measured parameters."""
+    """Train the models of the recommended label: `tune sbert`, then `tune fuse`, with tested parameters."""
     models = stages.tune_best(common.session())
     metadata = {label: manifest.metadata for label, manifest in models.items()}
     common.show(metadata, "\n".join([*map(model_text, metadata.values()), "Label with it: --label fuse"]))

@@ -134,7 +134,7 @@ class IngestParams(Parameters):
         None, description="Counts to check; by default the published ones; {} for none.", json_schema_extra=SET_ONLY
     )
     limit: int | None = Field(
-        None, ge=1, le=2**31 - 1, description="First images of each split, as the dataset NAME-first-LIMIT."
+        None, ge=1, le=2**31 - 1, description="Read the first images of each split, as the dataset NAME-first-LIMIT."
     )
 
     @property

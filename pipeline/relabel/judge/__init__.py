@@ -46,6 +46,6 @@ class JudgeParams(Parameters):
     )
     gate: str | None = Field(
         None,
-        description="Label that selects the 100 candidates that a pairs source (meteor) re-ranks on ECCV Caption; "
-        "without a gate, it is not ranked.",
+        description="ECCV Caption: label that selects 100 candidates; slow labels (meteor) re-rank them, "
+        "and are left out otherwise.",
     )

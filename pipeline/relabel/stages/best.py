@@ -30,7 +30,7 @@ def fuse_model(session: Session, out: Path | None = None) -> Job:
     for label in params.parts:
         for part, one in config.with_parts(label).items():
             if (model := one.model_folder()) and model.absolute() == out.absolute():
-                message = f"part {label} uses the fuse that is to be fitted: the model of {part} is {out}"
+                message = f"label {label} uses the model that would be fitted: {part} reads {out}"
                 raise UsageError(message, hint="Remove it from --parts, or set another --out.")
     parts = {}
     for label in params.parts:

@@ -82,7 +82,7 @@ def need_calibration(session: Session, label: str) -> Calibration:
     if found := find_calibration(session, label):
         return found
     hint = f"On COCO, `relabel correlate --cxc --split val --label {label}` makes one."
-    raise UsageError(f"{label} has no calibration, so its scores have no probabilities", hint=hint)
+    raise UsageError(f"{label} has no calibration that maps its relevance to human scores", hint=hint)
 
 
 def check_curves(session: Session, labels: Iterable[str], scores: Iterable[PairScores] = ()) -> dict[str, Reliability]:

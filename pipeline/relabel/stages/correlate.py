@@ -54,7 +54,7 @@ from relabel.store.manifest import MANIFEST, read_manifest
 
 Against = str
 """Name of an evaluation set ("cxc", "eccv", or one of `evaluation_sets.set_names`), a file, or "all"."""
-_RANKED = "ECCV Caption ranks all pairs. With `--gate sbert`, a label of pairs re-ranks the best candidates of sbert."
+_RANKED = "ECCV Caption compares all pairs. With `--gate sbert`, a slow label re-ranks the best candidates of sbert."
 
 
 @dataclass
@@ -149,7 +149,7 @@ def correlate(
     texts = texts_section(session, opened.sets, scores_of)
     if not any(section.report.records for section in (*sections, texts)):
         hint = _RANKED if "eccv" in chosen else "Use a label that reads texts, such as sbert."
-        unjudged = UsageError(f"{', '.join(names)}: cannot be judged on {', '.join(chosen)}", hint=hint)
+        unjudged = UsageError(f"{', '.join(names)}: cannot be evaluated on {', '.join(chosen)}", hint=hint)
         raise next(iter((*dict(result.problems).values(), *opened.absent.values())), unjudged)
     if opened.sets or opened.absent:
         records = [record for section in sections for record in section.report.records]
@@ -167,7 +167,7 @@ def _chosen_sets(against: Sequence[Against], scores: Sequence[Path]) -> list[str
     chosen = [name for name in dict.fromkeys([*named, *against]) if name != "all"]
     if scores and (len(chosen) != 1 or chosen == ["eccv"]):
         hint = "Select the set with --on NAME. ECCV Caption ranks all pairs: use `vectors` for a model's embeddings."
-        raise UsageError("--scores holds scores for one evaluation set of pairs", hint=hint)
+        raise UsageError("--scores needs exactly one evaluation set of pairs", hint=hint)
     return chosen
 
 
@@ -187,7 +187,7 @@ def _open_sets(
                 continue
             if functions and name == "eccv" and (name in against or not labels):
                 hint = "Use a set of texts, such as flickr8k-expert, or a file of judgements."
-                raise UsageError(f"a function of texts cannot be judged on {name}", hint=hint)
+                raise UsageError(f"a function of texts cannot be evaluated on {name}", hint=hint)
             if labels or functions:
                 check_judged(session, name)
             if functions and not labels:

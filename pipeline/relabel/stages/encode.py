@@ -173,7 +173,7 @@ def find_failed_rows(session: Session, labels: Iterable[str], split: str) -> lis
                 captions = plural(manifest.failed, "caption", "captions")
                 message = f"{captions} could not be encoded; first {row}: {reason}"
                 command = session.command("encode", label=label, split=split)
-                hint = f"Their labels are NaN. If the reason is resolved, run {command} with --retry-failed."
+                hint = f"Their labels are NaN. To try them again, run {command} with --retry-failed."
                 errors.append((label, PartialError(message, where=str(folder), hint=hint)))
     return errors
 

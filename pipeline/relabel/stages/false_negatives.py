@@ -25,7 +25,7 @@ from relabel.stages.session import Session
 from relabel.store.manifest import MANIFEST
 
 _LISTED = 10  # number of pairs shown in a notebook
-_CHOSEN = "for pairs that the label itself selected, ECCV Caption's lists confirm far fewer (docs/calibration.md)"
+_CHOSEN = "of pairs that the label itself selected, ECCV Caption confirms far fewer (docs/calibration.md)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,14 +64,15 @@ class FalseNegatives:
     def summary(self) -> list[str]:
         """Describe the number of pairs and the threshold in sentences."""
         total, name = len(self.rows), next(iter(self.labels))
-        share = f"{self.described:,} of {total:,} captions ({self.described / total:.1%}) describe another image, too"
+        share = f"{self.described:,} of {total:,} captions ({self.described / total:.1%}) also describe another image"
         lines = [f"{self.split}: {share}"]
-        lines += [f"{len(self.scores):,} pairs of such a caption and image: {name} is {self.threshold:.4g} or more"]
+        lines += [f"{len(self.scores):,} pairs of a caption and another image, with {name} >= {self.threshold:.4g}"]
         if self.probability is not None:
-            lines += [f"at {self.threshold:.4g}, people score {self.probability:.0%} of judged pairs {RIGHT} to 5"]
+            share = f"{self.probability:.0%} of judged pairs have a human score of {RIGHT} or more"
+            lines += [f"at {self.threshold:.4g}, {share}"]
             lines += [_CHOSEN]
         if self.cut:
-            lines += [f"pairs may be missing: the neighbours of {self.cut:,} captions end above the threshold"]
+            lines += [f"pairs may be missing: all neighbours of {self.cut:,} captions are above the threshold"]
         return lines
 
     def table(self, count: int) -> Table:
@@ -125,7 +126,7 @@ def find_false_negatives(
     `threshold`: minimum relevance, in the range of the label, instead of a probability.
     """
     if threshold is not None and probability is not None:
-        raise UsageError("probability and threshold exclude each other", hint="Pass only one of them.")
+        raise UsageError("probability and threshold are mutually exclusive", hint="Pass only one of them.")
     split = label_splits(session, split)[0]
     names, corpus = list(labels) or _with_neighbours(session, split), open_corpus(session)
     rows, table = corpus.split_rows(split), ArtefactRef.of(neighbour_table(session, names[0], split, "captions"))
@@ -181,7 +182,7 @@ def find_threshold(session: Session, label: str, probability: float = STATED) ->
     if (found := curve.threshold(probability)) is not None:
         return max(found, session.config.source(label).spec.bounds[0])
     highest = np.floor(100 * curve.probability[-1]) / 100
-    problem = f"no relevance of {label} has a probability of {probability:g}: the maximum of its curve is {highest:g}"
+    problem = f"the calibration of {label} does not reach {probability:g}: its maximum is {highest:g}"
     raise UsageError(problem, where="probability", hint=f"Pass --probability up to {highest:g}, or --threshold.")
 
 

@@ -30,7 +30,7 @@ def caption_params(session: Session) -> IngestParams:
     params = session.config.ingest
     if params.url is not None:
         if params.path is not None:
-            raise UsageError("path and url exclude each other", where="ingest")
+            raise UsageError("path and url are mutually exclusive", where="ingest")
         from relabel.corpus.readers.remote import fetch_captions
 
         copied = fetch_captions(params, session.runtime.data, session.runtime.progress)

@@ -137,8 +137,8 @@ def check_judged(session: Session, on: str = "cxc") -> None:
     """Raise UsageError if a set has no human judgements for captions of the dataset or split."""
     if namespace(session) != "coco":
         sets = ", ".join(set_names())
-        hint = f"Judge labels on a set of texts, with --on and one of {sets}, or on a file of judgements."
-        problem = f"CxC and ECCV Caption judge captions of coco, not those of {session.config.ingest.dataset}"
+        hint = f"Evaluate on a set of texts, with --on and one of {sets}, or on a file of judgements."
+        problem = f"CxC and ECCV Caption score only captions of coco, not those of {session.config.ingest.dataset}"
         raise UsageError(problem, hint=hint)
     if on == "eccv" and session.config.judge.split != "test":
         raise UsageError("ECCV Caption covers only the test split", hint="Use --split test.")

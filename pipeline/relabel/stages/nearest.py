@@ -115,7 +115,7 @@ def _choose_gate(session: Session, label: str, encoded: Sequence[str], text: str
         sources = session.config.with_parts(name)
         if sources[name].spec.fast and (text is None or all(one.supports("query") is None for one in sources.values())):
             return name
-    raise UsageError(f"{label} scores pair by pair and needs a gate", hint="Encode a label of vectors or features.")
+    raise UsageError(f"{label} is too slow to search without a gate", hint="Use another label, such as sbert.")
 
 
 def _best(

@@ -463,7 +463,7 @@ def test_a_key_of_captions_is_no_image(tmp_path: Path) -> None:
             [{"image": n, "caption": "a"} for n in range(100)] + [{"image": 1, "split": "val"}],
             ["100: earlier records do not have the column split"],
         ),
-        ([{"key": 1, "caption": "a", "status": "draft"}], ["status 'draft' is not one of img2dataset's"]),
+        ([{"key": 1, "caption": "a", "status": "draft"}], ["status 'draft' is not a status of img2dataset"]),
         ({"columns": ["image", None], "data": [["a", "x"]]}, ["no column of captions"]),
         ({"videos": [{"video_id": [], "split": "val"}], "sentences": [{"video_id": "v0", "text": "a"}]}, ["split ''"]),
     ],
@@ -758,7 +758,7 @@ def test_large_records_are_refused_by_file_and_record(tmp_path: Path) -> None:
         images = [str(n) for n in range(len(lists))]
         pq.write_table(pa.table({"image": images, "caption": lists}), tmp_path / "b.parquet")
         source = open_input(IngestParams(dataset="d", path=tmp_path / "b.parquet"), Runtime(memory=256 << 20))
-        with pytest.raises(CheckError, match=r"b\.parquet: row \d+: .* do not fit into the memory"):
+        with pytest.raises(CheckError, match=r"b\.parquet: row \d+: .* do not fit into memory"):
             for _ in source.read():
                 pass
     path = write(tmp_path / "a.csv", "image,caption\n1," + "x" * (20 << 20))

@@ -103,7 +103,7 @@ def test_a_changed_parameter_is_named(session: Callable[..., Session]) -> None:
     [
         ({"captions_per_image": 5}, "captions_per_image 5 is for the format scan, not csv"),
         ({"ids": "caption"}, "ids caption is for the format scan, not csv"),
-        ({"url": "s3://bucket"}, "path and url exclude each other"),
+        ({"url": "s3://bucket"}, "path and url are mutually exclusive"),
     ],
 )
 def test_a_parameter_without_effect_is_refused(session: Callable[..., Session], given: Any, message: str) -> None:

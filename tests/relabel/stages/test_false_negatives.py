@@ -128,7 +128,7 @@ def test_a_probability_above_the_curve_is_an_error_that_names_the_highest(tmp_pa
     highest = need_calibration(session, "cider").curve.probability[-1]
     assert 0.8 < highest < 0.9
     shown = f"{int(highest * 100) / 100:g}"
-    with pytest.raises(UsageError, match=rf"cider .*0.9: the maximum of its curve is {shown}.*--threshold") as error:
+    with pytest.raises(UsageError, match=rf"cider .*0.9: its maximum is {shown}.*--threshold") as error:
         find_threshold(session, "cider", 0.9)
     assert error.value.exit_code == 2
     assert find_threshold(session, "cider", float(shown)) > find_threshold(session, "cider", 0.8)
@@ -137,7 +137,7 @@ def test_a_probability_above_the_curve_is_an_error_that_names_the_highest(tmp_pa
 def test_a_label_without_a_calibration_needs_a_threshold(tmp_path: Path, small_project: Session) -> None:
     with pytest.raises(UsageError, match=r"cbow has no calibration.*relabel correlate"):
         find_threshold(other_captions(tmp_path), "cbow")
-    with pytest.raises(UsageError, match=r"probability and threshold exclude each other"):
+    with pytest.raises(UsageError, match=r"probability and threshold are mutually exclusive"):
         find_false_negatives(small_project, ["cbow"], "all", 0.5, 0.9)
 
 

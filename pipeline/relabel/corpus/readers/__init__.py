@@ -86,7 +86,7 @@ def open_input(params: IngestParams, runtime: Runtime, row_ids: list[RowIds] | N
             raise UsageError(f"{key} {getattr(params, key)} is for the format {wanted}, not {form}", where="ingest")
     if row_ids is not None and (path is None or not path.is_file() or form not in _ROWS):
         hint = "Read the captions, for example with pandas, and pass the table to relabel.label or relabel.ingest."
-        problem = "ids by row are available only for a table in memory, or for one Parquet or Arrow file"
+        problem = "ids by row require a table in memory, or one Parquet or Arrow file"
         raise UsageError(problem, where=str(path or params.dataset), hint=hint)
     params = params.model_copy(update={"format": form})
     if path is None or form == "coco":

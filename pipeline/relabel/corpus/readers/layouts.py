@@ -472,5 +472,5 @@ def _with_splits(body: Mapping[str, Any], chosen: str, name: str, params: Ingest
             ]
     if "splits" in body:
         hint = "Write the split into each record, or set one for all with --in-split."
-        raise CheckError("'splits' is outside the records and cannot be read", where=name, hint=hint)
+        raise CheckError("'splits' is not in the records, so it cannot be read", where=name, hint=hint)
     return records

@@ -140,7 +140,7 @@ class Rules:
         if status not in (SUCCESS, None):
             if not str(status).startswith("failed"):
                 hint = "Rename the column status if it is not the status of a download."
-                raise CheckError(f"status {status!r} is not one of img2dataset's", where=where, hint=hint)
+                raise CheckError(f"status {status!r} is not a status of img2dataset", where=where, hint=hint)
             # Counted, but not as bad: a failed download is not an error of the file.
             self._count(f"image not downloaded: {status}", where)
             self._end_row([None], False)
@@ -198,7 +198,7 @@ class Rules:
         return value if items is None else items
 
     def _weigh(self, text: str, where: str) -> None:
-        """Count a caption. Raises CheckError if it is too long, or if all captions do not fit into the memory."""
+        """Count a caption. Raises CheckError if it is too long, or if all captions do not fit into memory."""
         if len(text) > _LONGEST:
             raise CheckError(f"caption of {len(text):,} characters; the maximum is {_LONGEST:,}", where=where)
         self._records += 1
@@ -206,7 +206,7 @@ class Rules:
         self._characters += len(text)
         much = self._characters > max(self.memory // 4, _AVERAGE * self._captions)
         if much or self._captions * _BYTES > self.memory:
-            problem = f"{self._captions:,} captions of {self._characters:,} characters do not fit into the memory"
+            problem = f"{self._captions:,} captions of {self._characters:,} characters do not fit into memory"
             raise CheckError(problem, where=where, hint="Increase --memory.")
 
     def _split(self, value: Any, where: str) -> str:

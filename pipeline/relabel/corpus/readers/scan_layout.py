@@ -62,7 +62,7 @@ def _names(path: Path, count: int, ids: str, size: int | None) -> list[tuple[str
     if ids == "image":
         images = _image_of_line(ids_file(path), listed, count, size)
     elif size is None:
-        hint = "Set captions_per_image (usually 5)."
+        hint = "Pass --set ingest.captions_per_image=N (usually 5)."
         raise UsageError("the number of captions per image is unknown", where=str(path), hint=hint)
     elif count % size:
         raise CheckError(f"{count:,} captions are not a multiple of {size} per image", where=str(path))
@@ -85,8 +85,8 @@ def _image_of_line(path: Path, listed: Sequence[str], count: int, size: int | No
         raise CheckError(f"expected {count:,} ids, one per caption, or {also}; found {len(listed):,}", where=str(path))
     # Distinct ids, one per caption, may be caption ids, or ids of images with one caption each.
     if each == 1 and size is None and len(set(listed)) == count:
-        hint = "For caption ids, set ids to caption, and captions_per_image. For images of one caption, set "
-        hint += "captions_per_image to 1."
+        hint = "For caption ids, pass --ids caption and --set ingest.captions_per_image=N. For images with one "
+        hint += "caption, pass --set ingest.captions_per_image=1."
         raise CheckError("every id appears once: caption ids or image ids?", where=str(path), hint=hint)
     # In a list by image, each id appears once. In a list by caption, it appears once per caption of the image.
     per_id = (size or each) // each if size or each > 1 else None
@@ -100,7 +100,7 @@ def _image_of_line(path: Path, listed: Sequence[str], count: int, size: int | No
 def _read_ids(path: Path) -> list[str]:
     ids = ids_file(path)
     if not ids.is_file():
-        hint = "Add it, or set ids to position, and captions_per_image, to generate ids."
+        hint = "Add it, or generate ids with --ids position and --set ingest.captions_per_image=N."
         raise MissingError("missing file of ids", where=str(ids), hint=hint)
     listed = [line.strip() for line in read_lines(ids, None)]
     if "" in listed:
