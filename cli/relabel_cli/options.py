@@ -24,7 +24,7 @@ from relabel.core.parameters import Parameters, validate
 from relabel.core.runtime import SILENT, Device, Runtime, default_data, parse_size
 from relabel.corpus.params import IngestParams
 from relabel.corpus.splits import named_split
-from relabel.stages import Job, Session, available_labels, check_label_names, only_dataset
+from relabel.stages import Job, Session, available_labels, check_label_names, datasets_in
 from relabel_cli.progress import Display
 from relabel_cli.root import CONTEXT
 
@@ -90,8 +90,12 @@ class SharedOptions(Parameters):
             where, hint = f"--labels {self.labels}", f"To select a label, pass `--label {self.labels.name}`."
             raise UsageError("expected a folder, found the name of a label", where=where, hint=hint)
         named = config.ingest.has_location or "dataset" in config.ingest.model_fields_set
-        if not named and (name := only_dataset(self.labels)):
-            config = load_config(file, self.set, {"ingest.dataset": name, **self.overrides})
+        held = [] if named else datasets_in(self.labels)
+        if len(held) > 1 and config.ingest.dataset not in held:
+            hint = f"Pass --dataset with one of {', '.join(held)}, or with {config.ingest.dataset}."
+            raise UsageError("several datasets are in this folder", where=f"--labels {self.labels}", hint=hint)
+        if len(held) == 1:
+            config = load_config(file, self.set, {"ingest.dataset": held[0], **self.overrides})
         return Session(config, self.runtime(), self.labels)
 
     def runtime(self) -> Runtime:

@@ -121,4 +121,5 @@ def test_one_command_labels_every_split_of_a_file() -> None:
     assert "my-captions:" in done("nearest", "a dog", *LOWER, "-k", "1")
     done("encode", *LOWER)
     assert captions("other") == 12
-    refused("encode", *LOWER, said=["my-captions"], code=3)  # two datasets: one has to be named
+    for verb in ("encode", "run", "report"):  # two datasets: one has to be named
+        refused(verb, *LOWER, said=["several datasets", "my-captions, other"])

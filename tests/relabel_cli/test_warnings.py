@@ -111,7 +111,7 @@ def test_warnings_about_a_table_name_rows_and_parameters_of_python() -> None:
     empty, repeated, *_ = label.warnings
     assert "(first: captions: row 2)" in empty
     assert "(first: captions: row 1)" in repeated
-    assert "; duplicates=drop leaves them out" in repeated
+    assert "; duplicates='drop' leaves them out" in repeated
     assert {one.filename for one in noted} == {__file__}
 
 

@@ -161,7 +161,7 @@ def test_refusals_name_the_row_the_id_or_the_number(small_project: Session) -> N
     ]
     refused += [(ValueError, f"8 neighbours per caption; {k} were", lookup.neighbours, [0], k) for k in (0, 9)]
     refused += [(KeyError, "nowhere, 1, 2, 3, 4 and 2 more", lookup.rows_of, ["coco:ç0-0", "nowhere", *"123456"])]
-    refused += [(TypeError, "image ids are strings, found float", lookup.rows_of, [(1.5, 0)])]
+    refused += [(TypeError, "image ids are strings or integers, found float", lookup.rows_of, [(1.5, 0)])]
     refused += [(KeyError, "image x", lookup.rows_of_images, ["x"]), (IndexError, "row -1 ", lookup.same_image, [-1])]
     refused += [(ValueError, r"float32 or float64 \(1, 1\)", partial(lookup.block, dtype=np.int32), [0])]
     refused += [(ValueError, r"float32 or float64 \(1, 1\)", partial(lookup.block, out=np.empty((1, 2))), [0])]

@@ -127,7 +127,7 @@ def test_any_collate_and_any_key(lookup: Lookup) -> None:
     assert (type(batch), set(batch)) == (UserDict, {"x", "relevance", "same_image"})
     np.testing.assert_allclose(batch["relevance"], expected, atol=1e-6)
     pairs = [(torch.zeros(2), row) for row in (7, 3, 9)]  # a tuple whose second member is the row
-    x, rows, relevance, same = RelevanceCollate(lookup, caption_id=1, pooling="max")(pairs)
+    x, rows, relevance, same = RelevanceCollate(lookup, row=1, pooling="max")(pairs)
     assert (x.shape, rows.tolist(), same.dtype) == ((3, 2), [7, 3, 9], torch.bool)
     np.testing.assert_allclose(relevance, expected, atol=1e-6)
     named = RelevanceCollate(lookup, caption_id=lambda sample: "coco:" + sample["id"], pooling="max")
@@ -143,17 +143,22 @@ def test_any_collate_and_any_key(lookup: Lookup) -> None:
     for wrong in ({"image_id": "image"}, {"text": "caption"}):
         with pytest.raises(ValueError, match="image_id needs position or text"):
             RelevanceCollate(lookup, **wrong)
-    kinds: list[Any] = [([names[0], 3], "int, str"), ([names[0].encode(), None], "NoneType, bytes"), ([], "none")]
-    for given, kind in kinds:
-        with pytest.raises(ValueError, match=f"values of 'caption_id': {kind}"):
-            RelevanceCollate(lookup)([{"caption_id": name} for name in given])
+    with pytest.raises(ValueError, match="row or image_id, not both"):
+        RelevanceCollate(lookup, image_id="image", text="caption", row="row")
+    with pytest.raises(ValueError, match="the batch is empty"):
+        RelevanceCollate(lookup)([])
+    for given, kind in (None, "NoneType"), (0.5, "float"), (True, "bool"):
+        with pytest.raises(TypeError, match=f"caption ids are strings or integers, found {kind}"):
+            RelevanceCollate(lookup)([{"caption_id": names[0]}, {"caption_id": given}])
+    with pytest.raises(KeyError, match=r"this lookup of split 'all' covers no caption 3; ids look like"):
+        RelevanceCollate(lookup)([{"caption_id": 3}, {"caption_id": np.int64(3)}])  # an id and not a row
     with pytest.raises(KeyError, match="unheard-of"):
         RelevanceCollate(lookup)([{"caption_id": "unheard-of"}])
     for sample, keys in (({"id": names[0], "x": 1}, "id, x"), ((1, 2), "tuple")):
         with pytest.raises(KeyError, match=f"'caption_id' in a sample of .*{keys}.*{lookup.caption_ids([0])[0]}"):
             RelevanceCollate(lookup)([sample])
     with pytest.raises(TypeError, match="a batch that is a Tensor"):
-        RelevanceCollate(lookup, caption_id=lambda _: 0)([torch.zeros(1), torch.zeros(1)])
+        RelevanceCollate(lookup, row=lambda _: 0)([torch.zeros(1), torch.zeros(1)])
 
 
 @pytest.mark.parametrize("scale", ["relevance", "expected"])
@@ -162,7 +167,7 @@ def test_ignored_pairs_are_those_of_a_loop(lookup: Lookup, scale: Any) -> None:
     curve = CalibrationCurve((-0.5, 0.6, 0.9), (0.5, 3.0, 4.5), (0.1, 0.5, 0.9), own=(4.9, 0.95))
     lookup = Lookup(lookup.folder, replace(lookup.about, curve=curve), lookup.arrays)
     rows = [*range(12), 40, 41, 41]
-    batch = RelevanceCollate(lookup, lambda _: {}, lambda row: row, scale=scale, ignore=0.7)(rows)
+    batch = RelevanceCollate(lookup, lambda _: {}, row=lambda row: row, scale=scale, ignore=0.7)(rows)
     assert batch["ignore"].dtype == torch.bool
     relevance, image = lookup.block(rows), lookup.arrays["image"]
     # Halfway between the knots of 0.5 and 0.9.
@@ -171,7 +176,7 @@ def test_ignored_pairs_are_those_of_a_loop(lookup: Lookup, scale: Any) -> None:
     ]
     assert batch["ignore"].tolist() == expected
     assert 0 < np.sum(expected) < batch["ignore"].numel() / 2
-    assert "ignore" not in RelevanceCollate(lookup, lambda _: {}, lambda row: row)(rows)
+    assert "ignore" not in RelevanceCollate(lookup, lambda _: {}, row=lambda row: row)(rows)
     for wrong in (-0.1, 50, float("nan")):
         with pytest.raises(ValueError, match=r"ignore is .*a probability"):
             RelevanceCollate(lookup, ignore=wrong)

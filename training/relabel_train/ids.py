@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ class UnknownIdError(KeyError):
 
 
 Raw = bytes  # the class has a field of the name `bytes`
+Id = str | Raw | SupportsIndex
+"""An id: text, its UTF-8, or a number, as in COCO's files."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,23 +70,21 @@ class Ids:
         """Return the ids at some positions."""
         return [self._raw(int(position)).decode() for position in positions]
 
-    def find(self, ids: Iterable[str | Raw], kind: str) -> NDArray[np.int64]:
-        """Return the positions of ids, bytes of UTF-8 included; `kind` is "caption" or "image", for messages.
+    def find(self, ids: Iterable[Id], kind: str, owner: str = "this lookup") -> NDArray[np.int64]:
+        """Return the positions of ids: text, its UTF-8, or numbers. `kind` ("caption", "image"), `owner`: for messages.
 
         An id may lack the prefix that all ids have: `a.jpg` for `mine:a.jpg`.
         """
-        listed = [name.decode() if isinstance(name, Raw) else name for name in ids]
-        if wrong := [type(name).__name__ for name in listed if not isinstance(name, str)]:
-            raise TypeError(f"{kind} ids are strings, found {wrong[0]}")
+        listed = [_text(name, kind) for name in ids]
         positions = self.positions(listed)
         if len(self) and (absent := np.flatnonzero(positions < 0)).size:
             prefix = self.names([0])[0].partition(":")[0]
             positions[absent] = self.positions([f"{prefix}:{listed[i]}" for i in absent])
-        unknown = [listed[i] for i in np.flatnonzero(positions < 0)]
+        unknown = list(dict.fromkeys(listed[i] for i in np.flatnonzero(positions < 0)))
         if unknown:
             more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
             like = f"; ids look like {self.names([0])[0]}" if len(self) else ""
-            raise UnknownIdError(f"this lookup covers no {kind} {', '.join(unknown[:5])}{more}{like}")
+            raise UnknownIdError(f"{owner} covers no {kind} {', '.join(unknown[:5])}{more}{like}")
         return positions
 
     def positions(self, ids: Sequence[str]) -> NDArray[np.int64]:
@@ -105,6 +106,17 @@ class Ids:
     def _raw(self, position: int) -> Raw:
         """Return the UTF-8 of the id at a position."""
         return self.bytes[self.offsets[position] : self.offsets[position + 1]].tobytes()
+
+
+def _text(name: Any, kind: str) -> str:
+    """Return an id as text; TypeError if it is of another type."""
+    if isinstance(name, Raw):
+        return name.decode()
+    if isinstance(name, str):
+        return name
+    if hasattr(name, "__index__") and not isinstance(name, bool):
+        return str(operator.index(name))
+    raise TypeError(f"{kind} ids are strings or integers, found {type(name).__name__}")
 
 
 def hash_ids(encoded: Sequence[bytes]) -> NDArray[np.uint64]:

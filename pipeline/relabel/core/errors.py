@@ -95,10 +95,31 @@ def naming_extras() -> Iterator[None]:
         raise
 
 
+_OPTION = re.compile(
+    r"`[^`]*`|--set (?:'(?P<quoted>[^']*)'|(?P<setting>\S*[^\s.,;:]))|--(?P<name>[a-z-]*[a-z])(?: (?P<value>[A-Z]+\b))?"
+)
+
+
 def name_parameters(text: str) -> str:
     """Return a message with options as parameters of Python, except in a whole command between backticks."""
-    text = re.sub(r"--set ('?)(?:ingest|sources\.[^\s.]+)\.([^\s']*)\1", r"\2", text)
-    return re.sub(r"(`[^`]*`)|--([a-z-]*[a-z])", lambda m: m[1] or m[2].replace("-", "_"), text)
+
+    def replace(found: re.Match[str]) -> str:
+        if setting := found["quoted"] or found["setting"]:
+            return _as_argument(setting)
+        if name := found["name"]:
+            return name.replace("-", "_") + (f"={found['value']}" if found["value"] else "")
+        return found[0]
+
+    return _OPTION.sub(replace, text)
+
+
+def _as_argument(setting: str) -> str:
+    """Return `ingest.NAME=YAML` as an argument of Python; capital letters stand for a value and stay."""
+    import yaml
+
+    name, _, text = setting.partition("=")
+    name = re.sub(r"^(ingest|sources\.[^.]+)\.", "", name)
+    return f"{name}={text if text.isupper() else repr(yaml.safe_load(text))}"
 
 
 def choices(name: str, names: Iterable[str]) -> str:

@@ -22,5 +22,5 @@ from relabel.stages.ingest import fetch_and_ingest, ingestion
 from relabel.stages.job import Job
 from relabel.stages.judged import figures, judgement, ranking
 from relabel.stages.neighbours import neighbour_table
-from relabel.stages.session import Session, only_dataset
+from relabel.stages.session import Session, datasets_in
 from relabel.stages.tune import bert_sts_model, sbert_model, word2vec_model

@@ -76,7 +76,6 @@ class Session:
             self.runtime.progress.note(text)
 
 
-def only_dataset(labels: Path) -> str | None:
-    """Return the dataset in a folder of labels, or None unless the folder has exactly one."""
-    held = [manifest.parents[1].name for manifest in labels.glob(f"*/corpus/{MANIFEST}")]
-    return held[0] if len(held) == 1 else None
+def datasets_in(labels: Path) -> list[str]:
+    """Return the sorted names of the datasets in a folder of labels."""
+    return sorted(manifest.parents[1].name for manifest in labels.glob(f"*/corpus/{MANIFEST}"))

@@ -11,7 +11,7 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-from relabel.core.errors import CheckError, choices
+from relabel.core.errors import CheckError, choices, name_parameters
 from relabel.core.tables import Table, latex, markdown, text
 from relabel_cli.root import VERBS
 
@@ -44,6 +44,20 @@ def test_a_message_has_three_parts_of_bounded_length() -> None:
 def test_choices_list_all_names_and_those_that_resemble() -> None:
     for name, resembling in (("sbrt", "Did you mean sbert? "), ("SBERT", "Did you mean sbert? "), ("zzz", "")):
         assert choices(name, ["cider", "sbert"]) == f"{resembling}There are cider, sbert."
+
+
+def test_options_in_a_message_are_parameters_in_python() -> None:
+    for said, expected in {
+        "Map them, as in --set 'ingest.split_names={exam: val}', or pass --in-split.": "Map them, as in "
+        "split_names={'exam': 'val'}, or pass in_split.",
+        "Name the column with --image-id-column NAME.": "Name the column with image_id_column=NAME.",
+        "pass --set ingest.quotes=false.": "pass quotes=False.",
+        "Name the key with --set ingest.records=KEY.": "Name the key with records=KEY.",
+        "use --set sources.sbert.model=a/b-c; see x.": "use model='a/b-c'; see x.",
+        "Add `--set sources.cider.sigma=3` or run `relabel encode --label x`.": "Add `--set sources.cider.sigma=3` "
+        "or run `relabel encode --label x`.",
+    }.items():
+        assert name_parameters(said) == expected
 
 
 TABLE = Table("Title & more", ("label", "r"), (("a_b", "0.5"), ("c|d", "undefined")), ("100% of it.", "Second."))

@@ -32,11 +32,13 @@ class RelevanceCollate:
         The trainer's collate function; torch's `default_collate` by default. A mapping gets the labels under their
         names, a tuple or list at its end.
     caption_id : str, int or callable
-        Key of a sample's caption id (a string, `coco:770337`, or its UTF-8 bytes, as h5py gives them) or corpus row (an
-        int), or a function of the sample. Not read if `image_id` is given.
+        Key of a sample's caption id, or a function of the sample. An id is a str, `coco:770337`, its UTF-8 bytes, as
+        h5py gives them, or an int. Not read if `image_id` or `row` is given.
     image_id, position, text : str, int or callable, optional
         Keys of a sample's image id, and of the position of its caption among those of the image or of its text. Ids may
         lack the prefix of the dataset.
+    row : str, int or callable, optional
+        Key of a sample's corpus row, an int, instead of ids.
     pooling : Pooling, optional
         The label's default if omitted.
     keep : bool
@@ -78,6 +80,7 @@ class RelevanceCollate:
     image_id: Key | None = None
     position: Key | None = None
     text: Key | None = None
+    row: Key | None = None
     pooling: Pooling | None = None
     keep: bool = True
     missing: Missing = "raise"
@@ -95,12 +98,13 @@ class RelevanceCollate:
             raise ValueError(f"{self.lookup.about.label}: the lookup has no curve for {reader}. {hint}")
         if (self.image_id is None) != (self.position is None and self.text is None):
             raise ValueError("image_id needs position or text, the keys that tell its captions apart, and the reverse")
+        if self.row is not None and self.image_id is not None:
+            raise ValueError("pass row or image_id, not both")
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         """Collate samples and add `relevance`, `same_image` and, with `ignore`, the mask of that name.
 
-        Raises as `Lookup.rows_of` and `Lookup.block` do. ValueError also if there are no samples, or only some have
-        an id.
+        Raises as `Lookup.rows_of` and `Lookup.block` do. ValueError also if there are no samples.
         """
         rows = self._rows(samples)
         relevance = self.lookup.block(rows, pooling=self.pooling, missing=self.missing)
@@ -111,22 +115,20 @@ class RelevanceCollate:
         if curve is not None and self.ignore is not None:
             labels["ignore"] = ~same_image & (curve.evaluate(relevance, "probability") >= self.ignore)
         if not self.keep:
-            keys = (self.caption_id, self.image_id, self.position, self.text)
+            keys = (self.caption_id, self.image_id, self.position, self.text, self.row)
             samples = [{k: v for k, v in s.items() if k not in keys} if isinstance(s, Mapping) else s for s in samples]
         return collate_with_labels(self.collate, list(samples), labels)
 
     def _rows(self, samples: Sequence[Any]) -> Any:
         """Return the rows of samples, before the trainer's collate drops ids or stacks them into tensors."""
+        if not samples:
+            raise ValueError("the batch is empty")
         if self.image_id is not None:
             captions = self._values(samples, self.text if self.position is None else self.position)
             return self.lookup.rows_of(zip(self._values(samples, self.image_id), captions, strict=True))
-        names = self._values(samples, self.caption_id)
-        by_id = {isinstance(name, str | bytes) for name in names}
-        if len(by_id) != 1:
-            kinds = ", ".join(sorted({type(name).__name__ for name in names})) or "none, since the batch is empty"
-            hint = "All samples need a caption id (str) or a corpus row (int)"
-            raise ValueError(f"values of {self.caption_id!r}: {kinds}. {hint}")
-        return self.lookup.rows_of(names) if by_id == {True} else names
+        if self.row is not None:
+            return self._values(samples, self.row)
+        return self.lookup.rows_of(self._values(samples, self.caption_id))
 
     def _values(self, samples: Sequence[Any], key: Any) -> list[Any]:
         try:

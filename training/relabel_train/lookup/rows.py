@@ -11,7 +11,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relabel_train.ids import Ids, UnknownIdError, hash_ids
+from relabel_train.ids import Id, Ids, UnknownIdError, hash_ids
 from relabel_train.lookup.format import Description
 from relabel_train.samplers import Missing
 from relabel_train.scoring.references import PaddedReferences, Pooling
@@ -19,7 +19,7 @@ from relabel_train.scoring.same_image import same_image
 
 __all__ = ["LookupRows"]
 
-CaptionName = str | bytes | tuple[str | bytes, SupportsIndex | str]
+CaptionName = Id | tuple[Id, SupportsIndex | str]
 """A caption id, or an image id with the position or the text of the caption."""
 
 
@@ -30,6 +30,7 @@ class LookupRows:
         self.folder, self.about, self.arrays = folder, about, arrays
         self.rows = range(*about.rows)
         self._image, self._indptr = arrays["image"], arrays["indptr"]
+        self._name = f"this lookup of split {about.split!r}"
         self._caption_ids, self._image_ids = Ids.open(arrays, "caption_ids"), Ids.open(arrays, "image_ids")
 
     def __len__(self) -> int:
@@ -67,8 +68,8 @@ class LookupRows:
         ----------
         captions : (B,) iterable
             Caption ids; or pairs of an image id and the caption's position among the captions of the image, from 0; or
-            pairs of an image id and the caption's text. Ids are str or UTF-8 bytes, with or without the prefix of the
-            dataset. If an image has a text twice, the first one counts.
+            pairs of an image id and the caption's text. Ids are str, UTF-8 bytes or int (3 is the id "3", not a row),
+            with or without the prefix of the dataset. If an image has a text twice, the first one counts.
 
         Returns
         -------
@@ -86,19 +87,19 @@ class LookupRows:
         >>> lookup = open_lookup(write_lookup("example"))
         >>> lookup.rows_of(["coco:21", "31"])
         array([2, 4], dtype=int32)
-        >>> lookup.rows_of([("coco:2", 0), ("3", "a red bus")])
+        >>> lookup.rows_of([("coco:2", 0), (3, "a red bus")])
         array([2, 5], dtype=int32)
         """
         names = list(captions)
         if any(isinstance(name, tuple | list) for name in names):
             positions = self._of_images(names)  # type: ignore[arg-type]
         else:
-            positions = self._caption_ids.find(names, "caption")  # type: ignore[arg-type]
+            positions = self._caption_ids.find(names, "caption", self._name)  # type: ignore[arg-type]
         return (positions + self.rows.start).astype(np.int32)
 
     def _of_images(self, pairs: Sequence[tuple[str | bytes, SupportsIndex | str]]) -> NDArray[np.int64]:
         """Return the positions of captions that are named by their image."""
-        images = self._image_ids.find([image for image, _ in pairs], "image")
+        images = self._image_ids.find([image for image, _ in pairs], "image", self._name)
         hashes = hash_ids([caption.strip().encode() if isinstance(caption, str) else b"" for _, caption in pairs])
         positions = np.empty(len(pairs), np.int64)
         for i, (m, (name, caption)) in enumerate(zip(images.tolist(), pairs, strict=True)):
@@ -123,9 +124,9 @@ class LookupRows:
         """True if caption ids consist of image id and position."""
         return self._caption_ids.names([0])[0].startswith(f"{self._image_ids.names([0])[0]}#")
 
-    def rows_of_images(self, image_ids: Iterable[str | bytes]) -> NDArray[np.int32]:
+    def rows_of_images(self, image_ids: Iterable[Id]) -> NDArray[np.int32]:
         """Return the row that represents each image in `block`, its first caption; raises as `rows_of`."""
-        positions = self._indptr[self._image_ids.find(image_ids, "image")]
+        positions = self._indptr[self._image_ids.find(image_ids, "image", self._name)]
         return (positions + self.rows.start).astype(np.int32)
 
     def _pooling(self, pooling: Pooling | None) -> Pooling:
