@@ -79,6 +79,8 @@ def test_label_of_one_split(folder: Path) -> None:
     rows = [{"image_id": split, "split": split, "text": f"a {split} dog"} for split in ("train", "val")]
     labels = relabel.label(rows, "cider", split="val", tokenizer="lower_split")
     assert (labels.split, labels.caption_ids) == ("val", ["captions:val#0"])
+    with pytest.raises(UsageError, match="this caption is in split train, which is not encoded here"):
+        labels.block(["captions:val"], labels.ids)
 
 
 def test_tables_are_ingested_as_files_are(folder: Path) -> None:
@@ -267,6 +269,8 @@ def test_usage_errors_are_named(folder: Path, labels: relabel.Label) -> None:
         (UsageError, "at least 1", partial(labels.nearest, k=0), "mine:a0"),
         (UsageError, "same_image", relabel.Scorer, "same_image"),
         (UsageError, "no label 'sbrt'", relabel.score, "a dog", ["a cat"], "sbrt"),
+        (UsageError, "Did you mean split", partial(relabel.label, spilt="val"), [("a", "a dog")], "cider"),
+        (UsageError, "Did you mean text_column", partial(relabel.label, text_colum="x"), [("a", "a dog")], "cider"),
         (UsageError, "tokeniser", partial(relabel.score, tokeniser="ptb"), "a dog", ["a cat"], "cider"),
         (UsageError, "documents is an empty list", partial(relabel.Scorer, documents=[]), "cider"),
         (MissingError, "gone", partial(relabel.Scorer, documents="gone"), "cider"),

@@ -119,6 +119,7 @@ def test_one_command_labels_every_split_of_a_file() -> None:
     assert f'open_lookup("{folder}/train/lookup/cider_lower_split")' in output
     Path("params.yaml").unlink()
     assert "my-captions:" in done("nearest", "a dog", *LOWER, "-k", "1")
+    refused("nearest", " ", *LOWER, said=["the query is empty"])
     done("encode", *LOWER)
     assert captions("other") == 12
     for verb in ("encode", "run", "report"):  # two datasets: one has to be named

@@ -130,9 +130,11 @@ def test_a_lookup_on_the_hub_answers_as_its_folder(hub: Hub) -> None:
         ("hf://datasets/me/one@v2", {}, ["FileNotFoundError", "one@v2: not found on the hub"]),
         ("hf://datasets/me/one/lookup/val", {}, ["FileNotFoundError", "there is none"]),
         ("hf://datasets/me/two", {}, ["FileNotFoundError", "lookup/test, lookup/train"]),
+        ("hf://me/one", {}, ["ValueError", "hf://me/one: expected hf://datasets/OWNER/NAME"]),
+        ("hf://datasets/me", {}, ["ValueError", "expected hf://datasets/OWNER/NAME"]),
         ("hf://datasets/me/one", {"HF_HUB_OFFLINE": "1"}, ["FileNotFoundError", "not in the cache"]),
         ("hf://datasets/me/one", {"HF_ENDPOINT": "http://127.0.0.1:9"}, ["FileNotFoundError", "not in the cache"]),
-        ("hf://datasets/one", {}, ["HfUriError", "datasets/one"]),
+        ("hf://datasets/one", {}, ["ValueError", "datasets/one"]),
     ],
 )
 def test_what_is_missing_is_named(hub: Hub, url: str, environment: dict[str, str], expected: list[str]) -> None:

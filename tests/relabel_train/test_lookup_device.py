@@ -177,7 +177,7 @@ def test_ignored_pairs_are_those_of_a_loop(lookup: Lookup, scale: Any) -> None:
     assert batch["ignore"].tolist() == expected
     assert 0 < np.sum(expected) < batch["ignore"].numel() / 2
     assert "ignore" not in RelevanceCollate(lookup, lambda _: {}, row=lambda row: row)(rows)
-    for wrong in (-0.1, 50, float("nan")):
+    for wrong in (-0.1, 50, float("nan"), True):
         with pytest.raises(ValueError, match=r"ignore is .*a probability"):
             RelevanceCollate(lookup, ignore=wrong)
 

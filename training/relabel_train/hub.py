@@ -19,7 +19,13 @@ def fetch_folder(url: str, name: str) -> Path:
     except ModuleNotFoundError as error:
         error.add_note("Run `pip install 'relabel-itr[hub]'`.")
         raise
-    place = parse_hf_uri(url)
+    form = f"{url}: expected hf://datasets/OWNER/NAME[@REVISION][/PATH]"
+    try:
+        place = parse_hf_uri(url)
+    except ValueError as error:
+        raise ValueError(form) from error
+    if place.type != "dataset":
+        raise ValueError(form)
 
     def download(revision: str | None, *patterns: str) -> Path:
         try:

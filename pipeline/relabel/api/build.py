@@ -19,7 +19,7 @@ from typing import Any, TypedDict, Unpack
 from relabel import stages
 from relabel.api.labels import Label
 from relabel.config import load_config, params_file
-from relabel.core.errors import RelabelError, UsageError, name_parameters, naming_extras
+from relabel.core.errors import RelabelError, UsageError, choices, name_parameters, naming_extras
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.params import IngestParams, captions_at
@@ -202,6 +202,10 @@ def label(
     kept = TemporaryDirectory(prefix="relabel-", ignore_cleanup_errors=True) if out is None else None
     folder = Path(out or Path(kept.name, "captions"))  # type: ignore[union-attr]
     of_captions |= reading or {}
+    known = type(open_session(folder).config.params(source)).model_fields
+    if unknown := [name for name in parameters if name not in known]:
+        hint = choices(unknown[0], ["split", "out", "reading", *known, *IngestParams.model_fields])
+        raise UsageError(f"no parameter {unknown[0]!r}", where="relabel.label", hint=hint)
     ingest(folder, captions, runtime=runtime, **of_captions)
     settings["ingest.limit"] = of_captions.get("limit")
     opened = encode(folder, source, split, settings=settings, runtime=runtime)

@@ -168,7 +168,10 @@ class Corpus:
         row: int = next((row for row in rows if row >= 0), -1)
         if row not in encoded:
             hint = f"Ids look like {self.caption(encoded.start).caption_id}."
-            raise UsageError("no encoded caption has this id", where=caption_id, hint=hint)
+            problem = "no encoded caption has this id"
+            if row >= 0:
+                problem = f"this caption is in split {self.caption(row).split}, which is not encoded here"
+            raise UsageError(problem, where=caption_id, hint=hint)
         return row
 
     def find_image(self, image_id: str, encoded: range) -> int:

@@ -52,7 +52,7 @@ def read_run(path: Path, corpus: Corpus, rows: range) -> Run:
     `path`: a matrix of images and captions in corpus order (.npy), or the lines `query Q0 candidate rank score tag` of
     one direction. As in papers, captions after the fifth of an image may be left out.
     """
-    check_regular(path, "no such file")
+    check_regular(path, "no such file or label")
     image = corpus.image[rows.start : rows.stop]
     first = np.arange(rows.start, rows.stop) - corpus.indptr[image] < REFERENCES
     return (_read_matrix if path.suffix == ".npy" else _read_lines)(path, corpus, rows, first)
@@ -97,8 +97,11 @@ def _read_lines(path: Path, corpus: Corpus, rows: range, first: NDArray[np.bool_
     levels = np.full((len(queries), len(known[_SIDES[direction][1]])), -np.inf, np.float32)
     levels[query, candidate] = _levels(query, np.asarray(table["score"]))
     listed = np.bincount(query, minlength=len(queries))
-    if np.isfinite(levels).sum() < len(query):
-        raise CheckError("a candidate of a query is there twice", where=where)
+    first_lines = np.unique(query * levels.shape[1] + candidate, return_index=True)[1]
+    if len(first_lines) < len(query):
+        line = int(np.setdiff1d(np.arange(len(query)), first_lines)[0])
+        names = " and ".join(str(table[name][line]) for name in _IDS)
+        raise CheckError(f"{names} have an earlier line", where=f"{where}: line {line + 1}")
     captions = query if direction == "t2i" else candidate
     kept = first if first[captions].all() else np.full(len(rows), True)
     asked = kept if direction == "t2i" else np.full(len(queries), True)

@@ -42,6 +42,8 @@ def search_labels(
     """
     config, corpus = session.config, open_corpus(session)
     check_label_names(config, labels)
+    if text is not None and not text.strip():
+        raise UsageError("the query is empty", hint="Pass a caption, or --id with the id of a caption.")
     of_caption = [] if caption_id is None else [corpus.caption(corpus.find_row(caption_id, range(len(corpus)))).split]
     likely = ("all", *of_caption, *label_splits(session), *corpus.splits)
     split = split or next((s for s in likely if any(session.folder("encodings", s).glob(f"*/{MANIFEST}"))), likely[1])

@@ -155,7 +155,7 @@ def test_faults_of_a_run_are_named(corpus: Corpus, scores: Array, tmp_path: Path
         "missing": (good[3:], CheckError, f"1 of 121 queries have no candidates; first {first}"),
         "nan": (changed(4, "nan"), CheckError, "line 5: a score is not a finite number"),
         "text": (changed(4, "best"), CheckError, "not a run in TREC's format .*best"),
-        "twice": ([*good, good[4]], CheckError, "a candidate of a query is there twice"),
+        "twice": ([*good, good[4]], CheckError, f"line {len(good) + 1}: {good[4][0]} and .* have an earlier line"),
         "five columns": ([row[:5] for row in good], CheckError, "not a run in TREC's format"),
         "empty": ([], CheckError, "not a run in TREC's format"),
     }

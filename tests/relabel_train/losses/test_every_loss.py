@@ -11,6 +11,7 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.relabel_train.losses.batches import IRREGULAR, Batch, make_irregular, make_smooth, with_gradient
@@ -154,6 +155,8 @@ def test_wrong_inputs_are_named(loss: Any) -> None:
     else:
         assert torch.equal(loss(square, missing), loss(square))
     wide = torch.rand(3, 4), torch.rand(3, 4), torch.eye(3, 4) > 0
+    with pytest.raises(TypeError, match="relevance is of type ndarray, not a tensor"):
+        loss(torch.rand(3, 3), np.ones((3, 3), np.float32))
     with pytest.raises(ValueError, match="not square") if getattr(loss, "paired", True) else nullcontext():
         assert bool(loss(*wide).isfinite())
 

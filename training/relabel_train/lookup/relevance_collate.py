@@ -90,7 +90,7 @@ class RelevanceCollate:
     def __post_init__(self) -> None:
         if self.scale not in get_args(Scale):
             raise ValueError(f"no scale {self.scale!r}. Use one of {', '.join(get_args(Scale))}.")
-        if self.ignore is not None and not 0 <= self.ignore <= 1:
+        if isinstance(self.ignore, bool) or (self.ignore is not None and not 0 <= self.ignore <= 1):
             raise ValueError(f"ignore is {self.ignore}, not a probability from 0 to 1")
         if (self.scale != "relevance" or self.ignore is not None) and self.lookup.about.curve is None:
             reader = f"scale={self.scale!r}" if self.ignore is None else f"ignore={self.ignore}"

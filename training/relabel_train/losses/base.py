@@ -199,6 +199,9 @@ class RelevanceLoss(nn.Module):
         self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None, ignore: Tensor | None
     ) -> None:
         name = type(self).__name__
+        for kind, tensor in (("scores", scores), ("relevance", relevance), ("same_image", same_image)):
+            if tensor is not None and not isinstance(tensor, Tensor):
+                raise TypeError(f"{name}: {kind} is of type {type(tensor).__name__}, not a tensor")
         if scores.ndim != 2 or 0 in scores.shape or not scores.is_floating_point():
             raise ValueError(f"{name}: scores are {describe(scores)}, not (images, captions) floats")
         if self.paired and scores.shape[0] != scores.shape[1]:
