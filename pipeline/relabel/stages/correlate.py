@@ -34,7 +34,7 @@ from relabel.judge.tables import (
 )
 from relabel.stages.calibrate import calibration_jobs, check_curves
 from relabel.stages.corpus import open_corpus, read_captions
-from relabel.stages.encode import available_labels
+from relabel.stages.encode import available_labels, missing_files
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import Job, Outcome, run_jobs
 from relabel.stages.judged import (
@@ -337,4 +337,4 @@ def with_baseline(session: Session, labels: Sequence[str], against: Sequence[Aga
 
 def is_complete(session: Session, labels: Sequence[str]) -> bool:
     """Return True if a report has at least all available labels of the parameters."""
-    return not labels or {*labels} >= {*available_labels(session, session.config.sources)}
+    return not labels or all(name in labels or missing_files(session, name) for name in session.config.sources)

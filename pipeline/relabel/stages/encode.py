@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -29,23 +29,28 @@ def check_label_names(config: Config, labels: Iterable[str]) -> None:
         config.params(label)
 
 
-def available_labels(session: Session, labels: Iterable[str]) -> list[str]:
+def available_labels(session: Session, labels: Collection[str]) -> list[str]:
     """Return the labels with all files that `relabel fetch` downloads for them; note the others.
 
     Raises MissingError if all of them lack files.
     """
-    available, missing = list[str](), list[MissingError]()
-    for label in labels:
-        try:
-            for name in _fetched(session.config, label):
-                locate(name, None, session.runtime.data)
-            available.append(label)
-        except MissingError as error:
-            session.note_once(f"{label} is left out: {error}")
-            missing.append(error)
+    missing = {label: error for label in labels if (error := missing_files(session, label))}
+    for label, error in missing.items():
+        session.note_once(f"{label} is left out: {error}")
+    available = [label for label in labels if label not in missing]
     if missing and not available:
-        raise missing[0]
+        raise next(iter(missing.values()))
     return available
+
+
+def missing_files(session: Session, label: str) -> MissingError | None:
+    """Return the error of a label without a file that `relabel fetch` downloads for it."""
+    try:
+        for name in _fetched(session.config, label):
+            locate(name, None, session.runtime.data)
+    except MissingError as error:
+        return error
+    return None
 
 
 def _fetched(config: Config, label: str) -> list[str]:
