@@ -318,6 +318,8 @@ class Projects:
         """Return what a reader gives in the project that was built from nothing."""
         if (key := f"{reader} {state}") not in self.given:
             folder = self.build(state)
+            if reader in BUILDERS:
+                folder = Folder(shutil.copytree(folder.path, self.root / f"{len(self.given)} read"))
             if reader == "fit of a plan":
                 self.read("batches", state)
             self.given[key] = folder.read(reader, state.label)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,8 +62,11 @@ class HfExport(Export[ExportHfParams]):
             for name, part in shards(f"data/{SPLIT_NAMES.get(split, split)}", rows, self.rows_per_file):
                 work.file(f"{name}.parquet", partial(self._write_shard, inputs, part))
         for split, lookup in inputs.lookups.items():
-            for file in (*lookup.manifest.files, MANIFEST):
+            for file in lookup.manifest.files:
                 work.file(f"lookup/{split}/{file}", partial(shutil.copyfile, lookup.folder / file))
+            # Times and machine are left out, so every build has the same bytes.
+            manifest = replace(lookup.manifest, provenance={}).to_json()
+            work.file(f"lookup/{split}/{MANIFEST}", partial(write_text, text=manifest))
         # All files have the same columns.
         columns = pq.read_schema(work.folder / f"{name}.parquet")
         card = render_card(inputs, columns, self.params.licence)

@@ -123,6 +123,7 @@ def _make() -> None:
 @dataclasses.dataclass
 class Model:
     name: str
+    folder: Path = Path("no model")
 
     def sha256(self) -> str:
         return self.name
