@@ -436,6 +436,12 @@ def test_correlate_takes_the_parameters_of_the_command(labels: relabel.Label) ->
             relabel.correlate(judged, on=on, **parameters)
 
 
+def test_a_dataset_in_memory_is_sent_to_its_folder(folder: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    with pytest.raises(UsageError, match="Dataset are not a table.*save_to_disk"):
+        relabel.label(datasets.Dataset.from_list([{"image_id": "a", "text": "a dog"}]), "cider")
+
+
 def test_faults_of_captions_in_memory_name_no_file_and_no_option() -> None:
     texts = ["a dog", "two cats"]
     cases: list[Any] = [

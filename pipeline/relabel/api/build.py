@@ -410,6 +410,8 @@ def _write_table(folder: Path, captions: Any) -> Path:
         hint = (
             "Pass a path, a pandas or Arrow table, a mapping of columns to lists of one length, or a list of records."
         )
+        if type(captions).__module__.startswith("datasets"):
+            hint = "Pass the folder that `save_to_disk` writes, or `to_pandas()` of one split."
         raise UsageError(f"captions of type {type(captions).__name__} are not a table: {error}", hint=hint) from error
     path, origin, metadata = folder / _TABLE, {b"relabel": b"captions in memory"}, None
     with contextlib.suppress(OSError, pa.ArrowException):
