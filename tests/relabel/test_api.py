@@ -438,7 +438,7 @@ def test_correlate_takes_the_parameters_of_the_command(labels: relabel.Label) ->
 
 def test_a_dataset_in_memory_is_sent_to_its_folder(folder: Path) -> None:
     datasets = pytest.importorskip("datasets")
-    with pytest.raises(UsageError, match="Dataset are not a table.*save_to_disk"):
+    with pytest.raises(UsageError, match=r"Dataset are not a table.*save_to_disk"):
         relabel.label(datasets.Dataset.from_list([{"image_id": "a", "text": "a dog"}]), "cider")
 
 
