@@ -131,6 +131,7 @@ def test_a_lookup_on_the_hub_answers_as_its_folder(hub: Hub) -> None:
         ("hf://datasets/me/one/lookup/val", {}, ["FileNotFoundError", "there is none"]),
         ("hf://datasets/me/two", {}, ["FileNotFoundError", "lookup/test, lookup/train"]),
         ("hf://me/one", {}, ["ValueError", "hf://me/one: expected hf://datasets/OWNER/NAME"]),
+        ("hf://datasets/me/one/../../two", {}, ["ValueError", "expected hf://datasets/OWNER/NAME"]),
         ("hf://datasets/me", {}, ["ValueError", "expected hf://datasets/OWNER/NAME"]),
         ("hf://datasets/me/one", {"HF_HUB_OFFLINE": "1"}, ["FileNotFoundError", "not in the cache"]),
         ("hf://datasets/me/one", {"HF_ENDPOINT": "http://127.0.0.1:9"}, ["FileNotFoundError", "not in the cache"]),

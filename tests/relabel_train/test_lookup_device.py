@@ -145,6 +145,13 @@ def test_any_collate_and_any_key(lookup: Lookup) -> None:
             RelevanceCollate(lookup, **wrong)
     with pytest.raises(ValueError, match="row or image_id, not both"):
         RelevanceCollate(lookup, image_id="image", text="caption", row="row")
+    for text in ("7", b"7", True):
+        with pytest.raises(TypeError, match="rows are integers, found"):
+            RelevanceCollate(lookup, row="row")([{"row": text}])
+    with pytest.raises(ValueError, match=r"missing is 'NaN'. Use one of raise, nan"):
+        RelevanceCollate(lookup, missing="NaN")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="expected pairs of an image and a position or text, found 'x'"):
+        lookup.rows_of([("coco:1", 0), "x"])
     with pytest.raises(ValueError, match="the batch is empty"):
         RelevanceCollate(lookup)([])
     for given, kind in (None, "NoneType"), (0.5, "float"), (True, "bool"):

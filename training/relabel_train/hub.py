@@ -24,7 +24,7 @@ def fetch_folder(url: str, name: str) -> Path:
         place = parse_hf_uri(url)
     except ValueError as error:
         raise ValueError(form) from error
-    if place.type != "dataset":
+    if place.type != "dataset" or ".." in place.path_in_repo.split("/"):
         raise ValueError(form)
 
     def download(revision: str | None, *patterns: str) -> Path:

@@ -75,7 +75,7 @@ class Ids:
 
         An id may lack the prefix that all ids have: `a.jpg` for `mine:a.jpg`.
         """
-        listed = [_text(name, kind) for name in ids]
+        listed = [id_text(name, kind) for name in ids]
         positions = self.positions(listed)
         if len(self) and (absent := np.flatnonzero(positions < 0)).size:
             prefix = self.names([0])[0].partition(":")[0]
@@ -108,10 +108,10 @@ class Ids:
         return self.bytes[self.offsets[position] : self.offsets[position + 1]].tobytes()
 
 
-def _text(name: Any, kind: str) -> str:
+def id_text(name: Any, kind: str) -> str:
     """Return an id as text; TypeError if it is of another type."""
     if isinstance(name, Raw):
-        return name.decode()
+        return name.decode(errors="replace")
     if isinstance(name, str):
         return name
     if hasattr(name, "__index__") and not isinstance(name, bool):

@@ -13,6 +13,7 @@ from relabel.store.files import write_text
 from relabel_cli.options import COMPUTE, SharedOptions, label_option, split_option, verb
 from relabel_cli.verbs.false_negatives import DEFAULT, PROBABILITY, SPLIT
 
+OUT = "Write the false negatives (CSV)."
 RUN = "Scores of a model: images x captions of the split (.npy), a TREC run, or a label with vectors of images."
 
 
@@ -23,7 +24,7 @@ def audit(
     probability: Annotated[float | None, typer.Option(metavar="<float>", min=0, max=1, help=PROBABILITY)] = None,
     run: Annotated[str | None, typer.Option(metavar="<file or label>", help=RUN)] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of queries to show.")] = 10,
-    out: Annotated[Path | None, typer.Option(metavar="<file>", help="Write the false negatives (CSV).")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="<file>", dir_okay=False, help=OUT)] = None,
 ) -> None:
     """Count equal captions and false negatives of a benchmark, and correct the results of a run."""
     session = common.session()

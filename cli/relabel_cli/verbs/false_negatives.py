@@ -16,6 +16,7 @@ DEFAULT = "export.labels that have neighbours"
 SPLIT = "[default: judge.split for coco, flickr8k, flickr30k; otherwise the first]"
 PROBABILITY = "Minimum probability of a human score of 4 or more, by the label's calibration. [default: 0.8]"
 THRESHOLD = "Minimum relevance of a pair, instead of a probability."
+OUT = "Write all pairs into this file (CSV)."
 NONE = "a lower --probability or --threshold lists less certain pairs"
 IMAGE = "each image is shown with its most similar caption"
 
@@ -27,7 +28,7 @@ def false_negatives(
     probability: Annotated[float | None, typer.Option(metavar="<float>", min=0, max=1, help=PROBABILITY)] = None,
     threshold: Annotated[float | None, typer.Option(metavar="<float>", help=THRESHOLD)] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of pairs to show.")] = 20,
-    out: Annotated[Path | None, typer.Option(metavar="<file>", help="Write all pairs into this file (CSV).")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="<file>", dir_okay=False, help=OUT)] = None,
 ) -> None:
     """List captions of other images that people would probably accept for an image."""
     session = common.session()

@@ -93,6 +93,9 @@ def ingest(folder: str | Path, captions: Any, *, runtime: Runtime | None = None,
     >>> corpus.caption_ids
     ['mine:1', 'mine:2']
     """
+    if named := [name for name in ("path", "url", "dataset") if name in parameters]:
+        hint = "`captions` is the file, folder or URL, and the last part of `folder` names the dataset."
+        raise UsageError(f"no parameter {named[0]!r} here", where="relabel.ingest", hint=hint)
     path = captions if isinstance(captions, str | Path) else _write_table(Path(folder), captions)
     values = {f"ingest.{name}": value for name, value in parameters.items()}
     session = open_session(folder, None, captions_at(str(path)) | values, runtime)

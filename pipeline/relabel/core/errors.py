@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import errno
 import re
+import shlex
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 
 
@@ -96,7 +97,8 @@ def naming_extras() -> Iterator[None]:
 
 
 _OPTION = re.compile(
-    r"`[^`]*`|--set (?:'(?P<quoted>[^']*)'|(?P<setting>\S*[^\s.,;:]))|--(?P<name>[a-z-]*[a-z])(?: (?P<value>[A-Z]+\b))?"
+    r"`[^`]*`|--set (?P<setting>(?:'[^']*'|\"[^\"]*\"|[^\s'\"]*[^\s'\".,;:])+)"
+    r"|--(?P<name>[a-z-]*[a-z])(?!=)(?: (?P<value>[A-Z]+\b|\d+|'[^']*'))?"
 )
 
 
@@ -104,8 +106,8 @@ def name_parameters(text: str) -> str:
     """Return a message with options as parameters of Python, except in a whole command between backticks."""
 
     def replace(found: re.Match[str]) -> str:
-        if setting := found["quoted"] or found["setting"]:
-            return _as_argument(setting)
+        if setting := found["setting"]:
+            return _as_argument("".join(shlex.split(setting)))
         if name := found["name"]:
             return name.replace("-", "_") + (f"={found['value']}" if found["value"] else "")
         return found[0]
@@ -119,7 +121,9 @@ def _as_argument(setting: str) -> str:
 
     name, _, text = setting.partition("=")
     name = re.sub(r"^(ingest|sources\.[^.]+)\.", "", name)
-    return f"{name}={text if text.isupper() else repr(yaml.safe_load(text))}"
+    with suppress(yaml.YAMLError):
+        text = text if text.isupper() else repr(yaml.safe_load(text))
+    return f"{name}={text}"
 
 
 def choices(name: str, names: Iterable[str]) -> str:

@@ -25,7 +25,8 @@ def preview(params: IngestParams, runtime: Runtime) -> tuple[str, int | None]:
     counts = [count for path in paths if (count := _count_rows(path)) is not None]
     if not counts and source.config["format"] in ("csv", "jsonl", "text"):
         header = source.config["format"] == "csv" and not params.columns
-        about, counts = "about ", [_estimate_lines(path) - header for path in paths if path.suffix != ".gz"]
+        lines = [_estimate_lines(path) for path in paths]
+        about, counts = "about ", [max(0, count - header) for count in lines if count is not None]
     rows = sum(counts) if len(counts) == len(paths) else None
     size = f"{sum(path.stat().st_size for path in paths):,} bytes in {len(paths):,} file{'s' * (len(paths) != 1)}"
     layout = source.note or f"format {source.config['format']}"
@@ -33,11 +34,16 @@ def preview(params: IngestParams, runtime: Runtime) -> tuple[str, int | None]:
     return note, rows if params.limit is None else None
 
 
-def _estimate_lines(path: Path) -> int:
-    """Estimate the lines of a text file."""
+def _estimate_lines(path: Path) -> int | None:
+    """Estimate the lines of a text file; None if it is compressed."""
     with path.open("rb") as file:
         head = file.read(1 << 20)
-    return round(head.count(b"\n") / max(1, len(head)) * path.stat().st_size)
+    if head.startswith(b"\x1f\x8b"):
+        return None
+    size = path.stat().st_size
+    # The last line of a complete file may lack its end.
+    last = len(head) == size > 0 and head[-1:] not in b"\r\n"
+    return round((max(head.count(b"\n"), head.count(b"\r")) + last) / max(1, len(head)) * size)
 
 
 def _count_rows(path: Path) -> int | None:

@@ -6,12 +6,15 @@ and the other 30,504 (`restval`) join train2014's 82,783 in train: 113,287 image
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 from pydantic import BeforeValidator
 
@@ -81,3 +84,11 @@ def coco_test_captions(path: Path) -> Ids:
         return map_npy(check_regular(path)).astype(np.int64, casting="same_kind").reshape(-1)
     except (ValueError, TypeError) as error:
         raise CheckError(f"not an array of ids: {error}", where=str(path), hint="Fetch it again.") from error
+
+
+def mapping_hint(name: str) -> str:
+    """Return the hint for the unknown name of a split."""
+    # YAML reads words such as `no` as other values.
+    plain = name.isidentifier() and yaml.safe_load(name) == name
+    mapping = f"{{{name if plain else json.dumps(name, ensure_ascii=False)}: val}}"
+    return f"Map them, as in --set {shlex.quote(f'ingest.split_names={mapping}')}, or use one split with --in-split."

@@ -28,6 +28,7 @@ from relabel.corpus.tokenizers import CHUNK, Tokenizer, lower_tokens, tokenize
 from relabel.store.artefact import Recipe, build
 from relabel.store.manifest import open_artefact, read_parts, view_column
 from relabel.store.workdir import Work, part_name, part_ranges
+from relabel_train.ids import Id, id_text
 from relabel_train.scoring.references import References
 
 __all__ = ["REFERENCES", "SCHEMA", "SPLITS", "Caption", "Corpus", "References"]
@@ -161,29 +162,34 @@ class Corpus:
         """Row of each caption id."""
         return {c: i for i, c in enumerate(self.caption_ids)}
 
-    def find_row(self, caption_id: str, encoded: range) -> int:
+    def find_row(self, caption_id: Id, encoded: range) -> int:
         """Return the row of an encoded caption by its id, without building `row_of`."""
         column = self.table["caption_id"]
-        rows = (pc.index(column, name).as_py() for name in self._spellings(caption_id))
+        rows = (pc.index(column, name).as_py() for name in self._spellings(caption_id, "caption"))
         row: int = next((row for row in rows if row >= 0), -1)
         if row not in encoded:
             hint = f"Ids look like {self.caption(encoded.start).caption_id}."
             problem = "no encoded caption has this id"
             if row >= 0:
                 problem = f"this caption is in split {self.caption(row).split}, which is not encoded here"
-            raise UsageError(problem, where=caption_id, hint=hint)
+            raise UsageError(problem, where=str(caption_id), hint=hint)
         return row
 
-    def find_image(self, image_id: str, encoded: range) -> int:
+    def find_image(self, image_id: Id, encoded: range) -> int:
         """Return the number of an image with encoded captions by its id."""
-        number = next((self.image_of[name] for name in self._spellings(image_id) if name in self.image_of), None)
+        names = self._spellings(image_id, "image")
+        number = next((self.image_of[name] for name in names if name in self.image_of), None)
         if number is None or int(self.indptr[number]) not in encoded:
             hint = f"Ids look like {self.caption(encoded.start).image_id}."
-            raise UsageError("no image with encoded captions has this id", where=image_id, hint=hint)
+            raise UsageError("no image with encoded captions has this id", where=str(image_id), hint=hint)
         return number
 
-    def _spellings(self, name: str) -> tuple[str, str]:
-        """Return an id unchanged, and with the namespace as its prefix."""
+    def _spellings(self, name: Id, kind: str) -> tuple[str, str]:
+        """Return an id as text, and with the namespace as its prefix."""
+        try:
+            name = id_text(name, kind)
+        except TypeError as error:
+            raise UsageError(str(error), where=repr(name)) from error
         return name, f"{self.namespace}:{name}"
 
     def caption(self, row: int) -> Caption:

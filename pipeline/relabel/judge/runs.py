@@ -17,6 +17,7 @@ from relabel.core.errors import CheckError, UsageError
 from relabel.core.parsing import check_regular
 from relabel.corpus import REFERENCES, Corpus
 from relabel.store.manifest import combine_chunks
+from relabel_train.files import map_npy
 from relabel_train.metrics import open_scores
 from relabel_train.metrics.positives import Ints
 from relabel_train.metrics.scores import Direction, Scores
@@ -55,15 +56,15 @@ def read_run(path: Path, corpus: Corpus, rows: range) -> Run:
     check_regular(path, "no such file or label")
     image = corpus.image[rows.start : rows.stop]
     first = np.arange(rows.start, rows.stop) - corpus.indptr[image] < REFERENCES
-    return (_read_matrix if path.suffix == ".npy" else _read_lines)(path, corpus, rows, first)
+    return (_read_matrix if path.suffix.lower() == ".npy" else _read_lines)(path, corpus, rows, first)
 
 
 def _read_matrix(path: Path, corpus: Corpus, rows: range, first: NDArray[np.bool_]) -> Run:
     images = len(corpus.images_of(rows))
     try:
-        scores = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise CheckError(f"not a .npy file of numbers ({error})", where=str(path)) from error
+        scores = map_npy(path)
+    except ValueError as error:
+        raise CheckError(str(error), where=str(path)) from error
     shape = getattr(scores, "shape", None)
     if shape not in {(images, len(rows)), (images, int(first.sum()))}:
         problem = f"expected ({images}, {len(rows)}), the images and captions of the split; its shape is {shape}"
@@ -115,7 +116,10 @@ def _read_lines(path: Path, corpus: Corpus, rows: range, first: NDArray[np.bool_
 def _read_table(path: Path) -> pa.Table:
     """Read query, candidate and score of each line."""
     # Programs separate columns by tabs or by several spaces.
-    data = re.sub(rb"[ \t]+", b" ", re.sub(rb"[ \t]+$", b"", path.read_bytes(), flags=re.MULTILINE))
+    data = re.sub(rb"^[ \t]+|[ \t\r]+$", b"", path.read_bytes(), flags=re.MULTILINE)
+    if not data.strip():
+        raise CheckError("the file has no lines", where=str(path))
+    data = re.sub(rb"[ \t]+", b" ", data)
     read, parse = csv.ReadOptions(column_names=_COLUMNS), csv.ParseOptions(delimiter=" ", quote_char=False)
     types = {"query": pa.string(), "candidate": pa.string(), "score": pa.float64()}
     convert = csv.ConvertOptions(column_types=types, include_columns=[*types])

@@ -26,8 +26,6 @@ from relabel.stages.false_negatives import FalseNegatives, find_false_negatives
 from relabel.stages.session import Session
 from relabel_train.metrics.scores import Ints, open_labels
 
-_GRADES = "graded judgements of all neighbours: `relabel export trec --label {} --split {} --queries images`"
-
 
 @dataclass(frozen=True, eq=False)
 class Audit:
@@ -67,7 +65,8 @@ def audit(
     share = {"percent": round(100 * float(described.mean()), 2), "interval": [round(end, 2) for end in ends]}
     grown = growth(image, caption, owner)
     interval = f"95% interval over images: {ends.low:.1f}% to {ends.high:.1f}%"
-    notes = (*found.summary()[1:], interval, _GRADES.format(name, found.split))
+    grades = session.command("export trec", label=name, split=found.split, queries="images")
+    notes = (*found.summary()[1:], interval, f"graded judgements of all neighbours: {grades}")
     tables = [
         _table(
             f"{found.split}: captions that another image has, too", equal, (f"images with equal captions: {same:,}",)

@@ -183,7 +183,7 @@ def find_threshold(session: Session, label: str, probability: float = STATED) ->
         return max(found, session.config.source(label).spec.bounds[0])
     highest = np.floor(100 * curve.probability[-1]) / 100
     problem = f"the calibration of {label} does not reach {probability:g}: its maximum is {highest:g}"
-    raise UsageError(problem, where="probability", hint=f"Pass --probability up to {highest:g}, or --threshold.")
+    raise UsageError(problem, where="probability", hint=f"Pass --probability up to {highest:g}.")
 
 
 def _sets(corpus: Corpus, keys: NDArray[np.int64]) -> tuple[References, Rows]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from importlib import import_module
 from pathlib import Path
 
 from relabel.core.errors import CheckError, choices, name_parameters
+from relabel.core.parameters import setting
 from relabel.core.tables import Table, latex, markdown, text
 from relabel_cli.root import VERBS
 
@@ -52,6 +54,10 @@ def test_options_in_a_message_are_parameters_in_python() -> None:
         "split_names={'exam': 'val'}, or pass in_split.",
         "Name the column with --image-id-column NAME.": "Name the column with image_id_column=NAME.",
         "pass --set ingest.quotes=false.": "pass quotes=False.",
+        f"as in --set {shlex.quote(setting('ingest.split_names', {chr(39): 'val', 'no': 'test'}))}.": "as in "
+        "split_names={\"'\": 'val', 'no': 'test'}.",
+        "pass --set ingest.a=@, or set captions_per_image with --captions-per-image 0": "pass a=@, or set "
+        "captions_per_image with captions_per_image=0",
         "Name the key with --set ingest.records=KEY.": "Name the key with records=KEY.",
         "use --set sources.sbert.model=a/b-c; see x.": "use model='a/b-c'; see x.",
         "Add `--set sources.cider.sigma=3` or run `relabel encode --label x`.": "Add `--set sources.cider.sigma=3` "

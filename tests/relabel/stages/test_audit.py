@@ -156,7 +156,7 @@ def test_the_command_audits_a_split_and_a_run(tmp_path: Path, monkeypatch: pytes
     np.save("turned.npy", np.zeros((captions, images)))
     np.save("nan.npy", np.full((images, captions), np.nan))
     Path("text.npy").write_text("0.5")
-    wrong = {"turned": (2, f"expected ({images}, {captions})"), "nan": (4, "NaN"), "text": (4, "not a .npy file")}
+    wrong = {"turned": (2, f"expected ({images}, {captions})"), "nan": (4, "NaN"), "text": (4, "not a valid .npy file")}
     for name, (exit_code, said) in {**wrong, "none": (3, "no such file")}.items():
         code, output = invoke(*command, "--run", f"{name}.npy")
         assert (code, said in output) == (exit_code, True), output

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,10 @@ from tests.relabel_cli.runner import invoke
 
 from relabel import stages
 from relabel.config import load_config
+from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
+from relabel.corpus.params import IngestParams
+from relabel.corpus.preview import preview
 from relabel.stages import Session
 from relabel.stages.costs import predict
 from relabel.stages.run import plan_run, run
@@ -105,6 +109,17 @@ def test_the_head_of_captions_is_read_and_nothing_is_written(name: str, rows: in
     assert "\n  images: column image\n" in output
     assert "exports/SPLIT/lookup/cider" in output
     assert [path.name for path in Path().iterdir()] == [name]
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [(b"", 0), (b"image,caption", 0), (b"image,caption\na,b", 1), (b"image,caption\r1,a dog\r", 1)],
+)
+def test_few_lines_are_counted_without_a_header(content: bytes, rows: int) -> None:
+    Path("a.csv").write_bytes(content)
+    params = IngestParams(path=Path("a.csv"), format="csv", image_id_column="image", text_column="caption")
+    with suppress(CheckError):  # a file without records
+        assert preview(params, Runtime())[1] == rows
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -90,6 +91,8 @@ class RelevanceCollate:
     def __post_init__(self) -> None:
         if self.scale not in get_args(Scale):
             raise ValueError(f"no scale {self.scale!r}. Use one of {', '.join(get_args(Scale))}.")
+        if self.missing not in get_args(Missing):
+            raise ValueError(f"missing is {self.missing!r}. Use one of {', '.join(get_args(Missing))}.")
         if isinstance(self.ignore, bool) or (self.ignore is not None and not 0 <= self.ignore <= 1):
             raise ValueError(f"ignore is {self.ignore}, not a probability from 0 to 1")
         if (self.scale != "relevance" or self.ignore is not None) and self.lookup.about.curve is None:
@@ -127,7 +130,10 @@ class RelevanceCollate:
             captions = self._values(samples, self.text if self.position is None else self.position)
             return self.lookup.rows_of(zip(self._values(samples, self.image_id), captions, strict=True))
         if self.row is not None:
-            return self._values(samples, self.row)
+            rows = self._values(samples, self.row)
+            if wrong := [row for row in rows if isinstance(row, bool) or not hasattr(row, "__index__")]:
+                raise TypeError(f"rows are integers, found {type(wrong[0]).__name__}")
+            return [operator.index(row) for row in rows]
         return self.lookup.rows_of(self._values(samples, self.caption_id))
 
     def _values(self, samples: Sequence[Any], key: Any) -> list[Any]:

@@ -99,6 +99,9 @@ class LookupRows:
 
     def _of_images(self, pairs: Sequence[tuple[str | bytes, SupportsIndex | str]]) -> NDArray[np.int64]:
         """Return the positions of captions that are named by their image."""
+        if odd := [pair for pair in pairs if not isinstance(pair, tuple | list) or len(pair) != 2]:
+            raise TypeError(f"expected pairs of an image and a position or text, found {odd[0]!r}")
+        pairs = [(image, caption.decode() if isinstance(caption, bytes) else caption) for image, caption in pairs]
         images = self._image_ids.find([image for image, _ in pairs], "image", self._name)
         hashes = hash_ids([caption.strip().encode() if isinstance(caption, str) else b"" for _, caption in pairs])
         positions = np.empty(len(pairs), np.int64)

@@ -14,7 +14,7 @@ from relabel.corpus.params import Format, IngestParams
 from relabel.corpus.readers.containers import TOKEN, open_arrow, open_json
 from relabel.corpus.readers.layouts import ABOUT, STATUS, form_of_text
 from relabel.corpus.readers.scan_layout import scan_files
-from relabel.corpus.splits import Split, split_of
+from relabel.corpus.splits import Split, mapping_hint, split_of
 
 ENDINGS: dict[str, tuple[str, ...]] = {
     "csv": (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".token", ".psv", ".tab"),
@@ -188,8 +188,8 @@ def splits_of_names(files: Sequence[Path], root: Path, params: IngestParams) -> 
     without = [file for file in files if file not in splits]
     if without and (root / _SPLITS).is_file():
         names = sorted({file.relative_to(root).parts[0] for file in without})
-        hint = f"Map them, as in --set 'ingest.split_names={{{names[0]}: val}}', or use one split with --in-split."
-        raise CheckError(f"unknown splits: {', '.join(names)}", where=str(root / _SPLITS), hint=hint)
+        problem = f"unknown splits: {', '.join(names)}"
+        raise CheckError(problem, where=str(root / _SPLITS), hint=mapping_hint(names[0]))
     if splits and without:
         first, other = name_below(without[0], root), name_below(next(iter(splits)), root)
         message = f"the name of {first} contains no split, but that of {other} does"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections import Counter
@@ -16,7 +15,7 @@ from relabel.corpus.build import Caption, RowIds, is_unicode
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers.containers import Container
 from relabel.corpus.readers.layouts import KEY, OPENING, TEXT, Columns, as_list
-from relabel.corpus.splits import split_of
+from relabel.corpus.splits import mapping_hint, split_of
 
 EMPTY = frozenset({"nan", "NaN", "None", "<NA>"})
 """Texts that pandas and Python write for a missing value."""
@@ -117,8 +116,7 @@ class Rules:
             self.warnings.append(f"{shared}; if they are different images, pass --ids folder")
         if unknown := [name for name in self._names if split_of(name, self.params.split_names) is None]:
             counts = ", ".join(f"{name!r} {count:,}" for name, count in self._names.most_common())
-            name = unknown[0] if unknown[0].isidentifier() else json.dumps(unknown[0], ensure_ascii=False)
-            hint = f"Map them, as in --set 'ingest.split_names={{{name}: val}}', or use one split with --in-split."
+            hint = mapping_hint(unknown[0])
             raise CheckError(
                 f"unknown split {unknown[0]!r}; there are {counts}",
                 where=str(self.params.path or self.params.dataset),
