@@ -128,7 +128,7 @@ def test_a_probability_above_the_curve_is_an_error_that_names_the_highest(tmp_pa
     highest = need_calibration(session, "cider").curve.probability[-1]
     assert 0.8 < highest < 0.9
     shown = f"{int(highest * 100) / 100:g}"
-    with pytest.raises(UsageError, match=rf"cider .*0.9: its maximum is {shown}.*--threshold") as error:
+    with pytest.raises(UsageError, match=rf"cider .*0.9: its maximum is {shown}.*--probability up to {shown}") as error:
         find_threshold(session, "cider", 0.9)
     assert error.value.exit_code == 2
     assert find_threshold(session, "cider", float(shown)) > find_threshold(session, "cider", 0.8)
