@@ -30,6 +30,9 @@ MAX_BYTES = 8 << 30
 """Maximum size of an unpacked .gz file in bytes. gzip can expand a file by a factor of 1,000."""
 
 
+GZIP = b"\x1f\x8b"
+"""First bytes of every gzip file."""
+
 LONGEST_LINE = 16 << 20
 """Maximum number of characters per line: a gzip file of a few megabytes can hold a line of gigabytes."""
 _BLOCK = 1 << 20  # bytes per read
@@ -39,7 +42,7 @@ def read_blocks(path: Path) -> Iterator[bytes]:
     """Yield the bytes of a file in blocks, unpacking gzip."""
     size = 0
     with check_regular(path).open("rb") as plain:
-        packed = plain.read(2) == b"\x1f\x8b" or path.suffix == ".gz"
+        packed = plain.read(2) == GZIP or path.suffix == ".gz"
         plain.seek(0)
         file = gzip.GzipFile(fileobj=plain) if packed else plain
         try:

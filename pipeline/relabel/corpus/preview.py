@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from relabel.core.parsing import GZIP
 from relabel.core.runtime import Runtime
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers import open_input
@@ -38,7 +39,7 @@ def _estimate_lines(path: Path) -> int | None:
     """Estimate the lines of a text file; None if it is compressed."""
     with path.open("rb") as file:
         head = file.read(1 << 20)
-    if head.startswith(b"\x1f\x8b"):
+    if head.startswith(GZIP):
         return None
     size = path.stat().st_size
     # The last line of a complete file may lack its end.

@@ -51,7 +51,7 @@ _DATA = {"tokenizer.json", "vocab.json", "added_tokens.json", "special_tokens_ma
 _SAFE_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _PICKLES = (".bin", ".bin.index.json", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
 _NOT_LOADED = {"training_args.bin", "optimizer.bin", "scheduler.bin"}
-_TODO = "Use a model with sentence-transformers' own modules and weights in safetensors format."
+_HINT = "Use a model with sentence-transformers' own modules and weights in safetensors format."
 
 
 def check_model_folder(folder: Path) -> None:
@@ -87,11 +87,11 @@ def read_modules(folder: Path) -> list[tuple[str, str]]:
         return modules
     listed = read_json(path)
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
-        raise CheckError("this is not a list of modules", where=str(path), hint=_TODO)
+        raise CheckError("this is not a list of modules", where=str(path), hint=_HINT)
     for entry in listed:
         kind, module = entry.get("type"), entry.get("path")
         if not isinstance(kind, str) or not isinstance(module, str):
-            raise CheckError("a module needs a `type` and a `path`", where=str(path), hint=_TODO)
+            raise CheckError("a module needs a `type` and a `path`", where=str(path), hint=_HINT)
         name = kind.rpartition(".")[2]
         if not re.fullmatch(r"sentence_transformers(\.\w+)+", kind, re.ASCII) or name not in MODULES:
             _reject(path, f"it lists a module of type {kind[:100]!r}, which relabel does not load")
@@ -135,6 +135,6 @@ def _entries(body: Any) -> Iterator[tuple[str, Any]]:
             waiting += value
 
 
-def _reject(path: Path, message: str, hint: str = _TODO) -> NoReturn:
+def _reject(path: Path, message: str, hint: str = _HINT) -> NoReturn:
     """Raise an error for a file that could run code."""
     raise CheckError(f"{message}; relabel does not run code from a model", where=str(path), hint=hint)

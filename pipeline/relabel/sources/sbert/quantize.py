@@ -31,7 +31,7 @@ WEIGHTS = "model.bin"
 _CAPTIONS = 300  # nncf's recommendation; more did not increase the cosines
 _PAIRS = 2000  # number of judged pairs per CxC task
 _LEAST_COSINE = 0.997  # minimum mean cosine over the sample, for captions without human scores
-_TODO = "Use dtype float32 or bfloat16."
+_HINT = "Use dtype float32 or bfloat16."
 _LARGEST_LOSS = 0.002  # maximum decrease of Pearson's r with human scores
 
 
@@ -94,7 +94,7 @@ def _check(encoder: Any, int8: Any, texts: list[str], corpus: Corpus, name: str)
     for quantity, value, minimum in measured:
         if value < minimum:
             message = f"{name} loses too much in int8: {quantity} is {value:.4f}, but must be at least {minimum:.4f}"
-            raise CheckError(message, hint=_TODO)
+            raise CheckError(message, hint=_HINT)
     return figures
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, UsageError
-from relabel.core.parsing import check_regular
+from relabel.core.parsing import GZIP, check_regular
 from relabel.core.runtime import Runtime
 from relabel.datasets.download import DAMAGED, UNREADABLE, open_content
 from relabel.store.files import input_sha256
@@ -67,7 +67,7 @@ class WordVectorsFile:
     def open(self) -> Iterator[IO[bytes]]:
         """Open the uncompressed text."""
         with self.path.open("rb") as handle:
-            gz = handle.read(2) == b"\x1f\x8b"
+            gz = handle.read(2) == GZIP
         with open_content(self.path, self.member, gz=gz) as stream:
             yield cast("IO[bytes]", BufferedReader(stream, _BUFFER))
 
